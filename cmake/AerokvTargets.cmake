@@ -1,0 +1,60 @@
+# SPDX-License-Identifier: Apache-2.0
+# How a layer, a test and a fuzz target are declared. Links declare the order of the layers.
+
+add_library(aerokv_options INTERFACE)
+target_include_directories(aerokv_options INTERFACE ${PROJECT_SOURCE_DIR}/include
+                                                    ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(
+  aerokv_options
+  INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wold-style-cast -fvisibility=hidden
+            -fno-math-errno $<$<BOOL:${AEROKV_WERROR}>:-Werror>)
+target_link_libraries(aerokv_options INTERFACE Threads::Threads)
+if(AEROKV_SANITIZE)
+  target_compile_options(aerokv_options INTERFACE -fsanitize=${AEROKV_SANITIZE}
+                                                  -fno-omit-frame-pointer -g -O1)
+  target_link_options(aerokv_options INTERFACE -fsanitize=${AEROKV_SANITIZE})
+endif()
+if(AEROKV_FUZZERS)
+  target_compile_options(aerokv_options INTERFACE -fsanitize=fuzzer-no-link)
+  target_link_options(aerokv_options INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# aerokv_layer(name SOURCES ... LINKS ...): a static library aerokv_<name>.
+function(aerokv_layer name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")
+  add_library(aerokv_${name} STATIC ${arg_SOURCES})
+  target_link_libraries(aerokv_${name} PUBLIC aerokv_options ${arg_LINKS})
+endfunction()
+
+# aerokv_test(name LABELS ... SOURCES ... LINKS ...): one gtest program, one ctest entry for each
+# of its test cases.
+function(aerokv_test name)
+  if(NOT AEROKV_TESTS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LABELS;SOURCES;LINKS")
+  find_package(GTest REQUIRED)
+  include(GoogleTest)
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINKS} GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE AEROKV_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  gtest_discover_tests(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 120
+                                          DISCOVERY_MODE PRE_TEST)
+endfunction()
+
+# aerokv_fuzz(name SOURCES ... LINKS ... CORPUS dir): a libFuzzer program; ctest replays its corpus
+# and then runs it for a few seconds.
+function(aerokv_fuzz name)
+  if(NOT AEROKV_FUZZERS)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "CORPUS" "SOURCES;LINKS")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINKS})
+  target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  add_test(NAME ${name} COMMAND ${name} -max_total_time=10 -timeout=10 -rss_limit_mb=2048
+                                -print_final_stats=0 ${CMAKE_CURRENT_BINARY_DIR}/${name}_corpus
+                                ${arg_CORPUS})
+  file(MAKE_DIRECTORY ${CMAKE_CURRENT_BINARY_DIR}/${name}_corpus)
+  set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT 120)
+endfunction()

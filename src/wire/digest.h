@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// The 20-byte digest that names a record, and the partition that follows from it.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+
+#include "aerokv/bytes.h"
+#include "base/limits.h"
+#include "wire/message.h"
+
+namespace aerokv::wire {
+
+using Digest = std::array<std::byte, kDigestBytes>;
+
+/// RIPEMD-160 over set name, key particle type and key bytes; the namespace does not enter.
+/// Thread-safe. Source: golden/aerospike/digests.json.
+Digest compute_digest(std::string_view set, Particle key_type, Bytes key);
+
+/// The digest of a text key, the only kind this project writes.
+inline Digest compute_digest(std::string_view set, std::string_view key) {
+  return compute_digest(set, Particle::string, as_bytes(key));
+}
+
+/// Byte 0 is the low byte, plus the low nibble of byte 1, on every platform.
+inline uint32_t partition_of(const Digest& digest) {
+  return (std::to_integer<uint32_t>(digest[0]) | std::to_integer<uint32_t>(digest[1]) << 8) &
+         (kPartitionCount - 1);
+}
+
+}  // namespace aerokv::wire
