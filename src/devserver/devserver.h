@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// An Aerospike-compatible server for development, tests and demos: in memory, any number of nodes
+// in one process, no root. It speaks the protocol of Aerospike Community Edition 8.1.2 (logins as
+// the Enterprise Edition, on request). Production runs on Aerospike itself.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aerokv/status.h"
+#include "devserver/faults.h"
+
+namespace aerokv::devserver {
+
+struct NamespaceOptions {
+  std::string name = "lmcache";
+  uint64_t size_bytes = 1ULL << 30;      ///< of each node; writes over it get code 8
+  uint32_t nsup_period_s = 120;          ///< seconds between two removals of expired records
+  uint32_t max_record_bytes = 1U << 20;  ///< 64 B to 8 MiB; larger records get code 13
+  uint32_t default_ttl_s = 0;            ///< for TTL 0; 0 = never expire
+  bool allow_ttl_without_nsup = false;   ///< else a TTL with nsup_period_s 0 gets code 22
+};
+
+struct UserOptions {
+  std::string name;
+  std::string password;
+  bool can_read = true;
+  bool can_write = true;  ///< write, touch, delete and truncate; else code 81
+};
+
+/// How fast a cluster of several nodes notices and repairs. The defaults are those measured on a
+/// real cluster; tests shorten them.
+struct ClusterTiming {
+  std::chrono::milliseconds detection{1800};  ///< death or freeze until the others change the map
+  std::chrono::milliseconds join{2100};       ///< start of a node until it is a member
+  std::chrono::milliseconds resume{1500};     ///< a resumed node believes in its old map so long
+  std::chrono::milliseconds map_change{60};   ///< a map is half-changed so long
+  std::chrono::microseconds migration{4000};  ///< of one partition
+};
+
+struct Options {
+  std::string host = "127.0.0.1";  ///< address to bind and to advertise
+  uint16_t port = 0;               ///< of the first node, the others follow; 0 = any
+  int nodes = 1;                   ///< 1 to 16
+  int replication = 2;             ///< copies of each record, at most one a node
+  std::vector<NamespaceOptions> namespaces{NamespaceOptions{}};
+  std::vector<UserOptions> users;           ///< empty = logins are answered with code 51
+  std::chrono::seconds session_ttl{86400};  ///< of a login
+  std::vector<std::string> node_ids;        ///< hex; empty = A1 alone, or B1, B2, ...
+  std::string cluster_name = "lmcache-local";
+  std::string build = "8.1.2.0";
+  int threads = 0;  ///< that serve connections; 0 = as many as cores, at most 4
+  std::chrono::milliseconds default_timeout{1000};  ///< of requests that give none
+  ClusterTiming timing;
+};
+
+struct Endpoint {
+  std::string host;
+  uint16_t port = 0;
+};
+
+struct NodeStats {
+  std::array<uint64_t, kRequestKinds> requests{};  ///< index: RequestKind
+  uint64_t bytes_in = 0;
+  uint64_t bytes_out = 0;
+  uint64_t connections_opened = 0;
+  uint64_t connections_now = 0;
+  uint64_t records = 0;     ///< copies on this node, replicas included
+  uint64_t used_bytes = 0;  ///< what counts against NamespaceOptions::size_bytes
+  bool running = false;     ///< false after stop_node()
+  bool frozen = false;      ///< true after pause_node()
+  bool member = false;      ///< false until a started node has joined
+};
+
+/// The server. All methods are thread-safe. Nodes are named by their index, 0 to nodes - 1; an
+/// index out of range is an error of code `invalid`, never undefined behaviour.
+class DevServer {
+ public:
+  /// Binds all ports and serves before it returns; a cluster starts settled.
+  /// Errors: invalid (options), unavailable (a port cannot be bound).
+  static Result<std::unique_ptr<DevServer>> start(Options options);
+
+  ~DevServer();
+  DevServer(const DevServer&) = delete;
+  DevServer& operator=(const DevServer&) = delete;
+
+  /// One for each node, in order; constant over stop_node() and start_node().
+  [[nodiscard]] std::vector<Endpoint> endpoints() const;
+
+  /// Closes everything and joins the threads. Idempotent.
+  void stop();
+
+  /// The node dies as from SIGKILL: its sockets close, its data are gone.
+  Status stop_node(int node);
+  /// A stopped node starts, empty, on its old port; it answers code 11 until it has joined.
+  Status start_node(int node);
+  /// The node freezes as from SIGSTOP: clients can connect, nothing is answered, data stay.
+  Status pause_node(int node);
+  /// A frozen node goes on, with the map and the data that it had.
+  Status resume_node(int node);
+
+  /// Waits until all running nodes are members and no partition waits for data.
+  /// Errors: timeout.
+  Status await_settled(std::chrono::milliseconds timeout);
+
+  /// Adds `fault` behind the others; of several that match a request the first with an action left
+  /// wins, all count. Returns its id, never 0.
+  uint64_t add_fault(Fault fault);
+  /// True if it was there.
+  bool remove_fault(uint64_t id);
+  /// Dropped requests stay dropped, frozen nodes frozen.
+  void clear_faults();
+  /// In order of addition. Removed faults are not listed.
+  [[nodiscard]] std::vector<FaultCounter> fault_counters() const;
+  /// Waits until fault `id` was applied `count` times. Errors: timeout, not_found.
+  Status await_fault(uint64_t id, uint64_t count, std::chrono::milliseconds timeout);
+
+  [[nodiscard]] Result<NodeStats> stats(int node) const;
+
+ private:
+  struct Impl;
+  explicit DevServer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace aerokv::devserver
