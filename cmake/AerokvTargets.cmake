@@ -11,7 +11,8 @@ target_compile_options(
 target_link_libraries(aerokv_options INTERFACE Threads::Threads)
 if(AEROKV_SANITIZE)
   target_compile_options(aerokv_options INTERFACE -fsanitize=${AEROKV_SANITIZE}
-                                                  -fno-omit-frame-pointer -g -O1)
+                                                  -fno-sanitize-recover=all
+                                                  -fno-omit-frame-pointer -g1 -O1)
   target_link_options(aerokv_options INTERFACE -fsanitize=${AEROKV_SANITIZE})
 endif()
 if(AEROKV_FUZZERS)
