@@ -71,8 +71,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                       // NOLINT(google-explicit-constructor)
-  Result(Status error) : error_(std::move(error)) {}                  // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}       // NOLINT(google-explicit-constructor)
+  Result(Status error) : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor)
 
   [[nodiscard]] bool has_value() const { return value_.has_value(); }
   explicit operator bool() const { return has_value(); }
@@ -98,7 +98,7 @@ class [[nodiscard]] Result {
 }  // namespace aerokv
 
 /// Returns the status from the enclosing function unless it is ok.
-#define AEROKV_TRY(expression)                                  \
-  do {                                                          \
+#define AEROKV_TRY(expression)                                                         \
+  do {                                                                                 \
     if (::aerokv::Status try_status_ = (expression); !try_status_) return try_status_; \
   } while (false)

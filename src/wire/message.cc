@@ -6,7 +6,9 @@
 namespace aerokv::wire {
 namespace {
 
-uint8_t byte_at(Bytes bytes, size_t index) { return std::to_integer<uint8_t>(bytes[index]); }
+uint8_t byte_at(Bytes bytes, size_t index) {
+  return std::to_integer<uint8_t>(bytes[index]);
+}
 
 Status short_of(const char* what, uint64_t needed, size_t remaining) {
   return {Code::protocol, std::string("decode message: ") + what + ": " + std::to_string(needed) +
@@ -15,9 +17,12 @@ Status short_of(const char* what, uint64_t needed, size_t remaining) {
 
 uint64_t body_bytes_max(MessageType type) {
   switch (type) {
-    case MessageType::info: return kInfoBytesMax;
-    case MessageType::security: return kSecurityBytesMax;
-    default: return kMessageBytesMax;
+    case MessageType::info:
+      return kInfoBytesMax;
+    case MessageType::security:
+      return kSecurityBytesMax;
+    default:
+      return kMessageBytesMax;
   }
 }
 
@@ -155,10 +160,18 @@ void UnitWriter::op_integer(OpType type, std::string_view name, int64_t value) {
   u64(static_cast<uint64_t>(value));
 }
 
-void UnitWriter::u8(uint8_t value) { *grow(1) = std::byte{value}; }
-void UnitWriter::u16(uint16_t value) { store_be(grow(2), value); }
-void UnitWriter::u32(uint32_t value) { store_be(grow(4), value); }
-void UnitWriter::u64(uint64_t value) { store_be(grow(8), value); }
+void UnitWriter::u8(uint8_t value) {
+  *grow(1) = std::byte{value};
+}
+void UnitWriter::u16(uint16_t value) {
+  store_be(grow(2), value);
+}
+void UnitWriter::u32(uint32_t value) {
+  store_be(grow(4), value);
+}
+void UnitWriter::u64(uint64_t value) {
+  store_be(grow(8), value);
+}
 
 void UnitWriter::bytes(Bytes value) {
   if (!value.empty()) std::memcpy(grow(value.size()), value.data(), value.size());

@@ -67,19 +67,44 @@ void encode_message_header(const MessageHeader& header, std::byte* at);
 MessageHeader decode_message_header(Bytes bytes);
 
 enum class FieldType : uint8_t {
-  ns = 0, set = 1, user_key = 2, digest = 4, task_id = 7, socket_timeout = 9,
-  records_per_second = 10, partition_ids = 11, resume_digests = 12, max_records = 13,
-  batch = 41, batch_with_set = 42, filter = 43,
+  ns = 0,
+  set = 1,
+  user_key = 2,
+  digest = 4,
+  task_id = 7,
+  socket_timeout = 9,
+  records_per_second = 10,
+  partition_ids = 11,
+  resume_digests = 12,
+  max_records = 13,
+  batch = 41,
+  batch_with_set = 42,
+  filter = 43,
 };
 
 enum class OpType : uint8_t {
-  read = 1, write = 2, cdt_read = 3, cdt_modify = 4, add = 5, append = 9, prepend = 10,
-  touch = 11, delete_all = 14,
+  read = 1,
+  write = 2,
+  cdt_read = 3,
+  cdt_modify = 4,
+  add = 5,
+  append = 9,
+  prepend = 10,
+  touch = 11,
+  delete_all = 14,
 };
 
 enum class Particle : uint8_t {
-  null = 0, integer = 1, floating = 2, string = 3, blob = 4, boolean = 17, hll = 18, map = 19,
-  list = 20, geojson = 23,
+  null = 0,
+  integer = 1,
+  floating = 2,
+  string = 3,
+  blob = 4,
+  boolean = 17,
+  hll = 18,
+  map = 19,
+  list = 20,
+  geojson = 23,
 };
 
 /// A field inside a message; `value` points into the message.

@@ -17,13 +17,12 @@ inline constexpr uint8_t kOk = 0, kUnknown = 1, kNotFound = 2, kGeneration = 3, 
                          kKeyBusy = 14, kScanAbort = 15, kUnsupported = 16, kDeviceOverload = 18,
                          kKeyMismatch = 19, kNamespace = 20, kBinName = 21, kForbidden = 22,
                          kEnterpriseOnly = 25, kOpNotApplicable = 26, kFilteredOut = 27,
-                         kSecurityNotSupported = 51, kSecurityNotEnabled = 52,
-                         kInvalidCommand = 54, kInvalidField = 55, kIllegalState = 56,
-                         kInvalidUser = 60, kUserExists = 61, kInvalidPassword = 62,
-                         kExpiredPassword = 63, kInvalidCredential = 65, kExpiredSession = 66,
-                         kNotAuthenticated = 80, kRoleViolation = 81, kNotWhitelisted = 82,
-                         kQuotaExceeded = 83, kBatchDisabled = 150, kBatchMaxRequests = 151,
-                         kBatchQueuesFull = 152;
+                         kSecurityNotSupported = 51, kSecurityNotEnabled = 52, kInvalidCommand = 54,
+                         kInvalidField = 55, kIllegalState = 56, kInvalidUser = 60,
+                         kUserExists = 61, kInvalidPassword = 62, kExpiredPassword = 63,
+                         kInvalidCredential = 65, kExpiredSession = 66, kNotAuthenticated = 80,
+                         kRoleViolation = 81, kNotWhitelisted = 82, kQuotaExceeded = 83,
+                         kBatchDisabled = 150, kBatchMaxRequests = 151, kBatchQueuesFull = 152;
 }  // namespace result
 
 /// What a client may do after a code. Source: retry classes of the server's code table.
