@@ -25,6 +25,9 @@ function(aerokv_layer name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")
   add_library(aerokv_${name} STATIC ${arg_SOURCES})
   target_link_libraries(aerokv_${name} PUBLIC aerokv_options ${arg_LINKS})
+  if(AEROKV_CLANG_TIDY)
+    set_target_properties(aerokv_${name} PROPERTIES CXX_CLANG_TIDY "${AEROKV_CLANG_TIDY};--quiet")
+  endif()
 endfunction()
 
 # aerokv_test(name LABELS ... SOURCES ... LINKS ...): one gtest program, one ctest entry for each
