@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <deque>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,12 +18,12 @@ namespace {
 
 using wire::Particle;
 
-// Bins with storage of their own, to build and damage records.
+// Bins with storage of their own, to build and damage records. Copies share the storage.
 class Bins {
  public:
   Bins& set(std::string_view name, Particle particle, std::string_view value) {
     remove(name);
-    const std::string& kept = values_.emplace_back(value);
+    const std::string& kept = values_->emplace_back(value);
     views_.push_back({name, static_cast<uint8_t>(particle), as_bytes(kept), kept.size()});
     return *this;
   }
@@ -49,7 +50,7 @@ class Bins {
   }
 
  private:
-  std::deque<std::string> values_;
+  std::shared_ptr<std::deque<std::string>> values_ = std::make_shared<std::deque<std::string>>();
   std::vector<BinView> views_;
 };
 
