@@ -114,7 +114,7 @@ format: $(VENV)/.stamp-dev ## Rewrite C++ and Python files in the project's form
 	$(BIN)/ruff format -q .
 
 docs: $(VENV)/.stamp-dev ## Build the documentation into site/, links checked
-	$(BIN)/mkdocs build --strict -q
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
 
 clean: ## Remove what was built, and the environment
 	rm -rf build site $(VENV)

@@ -46,7 +46,7 @@ LIBRARY_BANS = [
     (re.compile(r"\b(printf|fprintf|puts|fputs|putchar)\s*\("), "printing: use base/log.h"),
     (re.compile(r"\bstd::(cout|cerr|clog)\b"), "printing: use base/log.h"),
 ]
-CPP_BANS = [(re.compile(r"\busing namespace std\b"), "using namespace std: name what is used")]
+CPP_BANS = [(re.compile(r"\busing namespace std\s*;"), "using namespace std: name what is used")]
 NOLINT = re.compile(r"// NOLINT(END\([\w.,* -]+\)$|(NEXTLINE|BEGIN)?\([\w.,* -]+\): \S)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 CPP_NOISE = re.compile(
