@@ -28,3 +28,41 @@ if(NOT XXHASH_INCLUDE)
 endif()
 add_library(aerokv::xxhash INTERFACE IMPORTED)
 target_include_directories(aerokv::xxhash SYSTEM INTERFACE ${XXHASH_INCLUDE})
+
+if(AEROKV_PYTHON)
+  find_package(Python 3.10 QUIET COMPONENTS Interpreter Development.Module)
+  if(NOT Python_FOUND)
+    message(FATAL_ERROR "Python 3.10 headers are missing (Debian: apt-get install python3-dev)")
+  endif()
+  # pip and scikit-build-core tell where nanobind is; a plain CMake build asks the interpreter.
+  if(NOT nanobind_DIR AND NOT nanobind_ROOT)
+    execute_process(
+      COMMAND ${Python_EXECUTABLE} -m nanobind --cmake_dir
+      OUTPUT_VARIABLE nanobind_ROOT
+      OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+  endif()
+  find_package(nanobind CONFIG QUIET)
+  if(NOT nanobind_FOUND)
+    message(FATAL_ERROR "nanobind is missing (pip install nanobind)")
+  endif()
+endif()
+
+if(AEROKV_TESTS)
+  find_package(GTest QUIET)
+  if(NOT GTest_FOUND)
+    message(FATAL_ERROR "GoogleTest is missing (Debian: apt-get install libgtest-dev)")
+  endif()
+  include(GoogleTest)
+endif()
+
+if(AEROKV_BENCH)
+  find_package(benchmark QUIET)
+  if(NOT benchmark_FOUND)
+    message(FATAL_ERROR "Google Benchmark is missing (Debian: apt-get install libbenchmark-dev)")
+  endif()
+endif()
+
+if(AEROKV_FUZZERS AND NOT CMAKE_CXX_COMPILER_ID MATCHES Clang)
+  message(FATAL_ERROR "fuzzing needs clang and its runtime "
+                      "(Debian: apt-get install clang libclang-rt-14-dev)")
+endif()
