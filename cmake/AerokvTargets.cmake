@@ -9,6 +9,12 @@ target_compile_options(
   INTERFACE -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wold-style-cast -fvisibility=hidden
             -fno-math-errno $<$<BOOL:${AEROKV_WERROR}>:-Werror>)
 target_link_libraries(aerokv_options INTERFACE Threads::Threads)
+# Bytes of strangers are parsed here: what the compiler can check for free in an optimised build,
+# it does; every other build also checks the indices of the standard containers.
+target_compile_options(
+  aerokv_options
+  INTERFACE "$<$<CONFIG:Release>:-fstack-protector-strong;-U_FORTIFY_SOURCE;-D_FORTIFY_SOURCE=2>"
+            $<$<NOT:$<CONFIG:Release>>:-D_GLIBCXX_ASSERTIONS>)
 if(AEROKV_SANITIZE)
   target_compile_options(aerokv_options INTERFACE -fsanitize=${AEROKV_SANITIZE}
                                                   -fno-sanitize-recover=all
