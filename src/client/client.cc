@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/client.h"
+
+#include <poll.h>
+
+#include <algorithm>
+
+#include "wire/request.h"
+#include "wire/security.h"
+
+namespace aerokv::client {
+namespace {
+
+Status check(const ClientOptions& options) {
+  if (options.seeds.empty()) return {Code::invalid, "hosts: none given"};
+  if (options.ns.empty() || options.ns.size() > kNamespaceBytesMax) {
+    return {Code::invalid, "namespace \"" + options.ns.substr(0, 64) + "\": expected 1 to " +
+                               std::to_string(kNamespaceBytesMax) + " bytes"};
+  }
+  if (options.io_threads < 1 || options.io_threads > 64) {
+    return {Code::invalid,
+            "num_io_threads " + std::to_string(options.io_threads) + ": expected 1 to 64"};
+  }
+  if (options.user.size() > kUserBytesMax) {
+    return {Code::invalid, "username: longer than " + std::to_string(kUserBytesMax) + " bytes"};
+  }
+  return {};
+}
+
+}  // namespace
+
+Client::Client(ClientOptions options) : options_(std::move(options)) {}
+
+Result<std::unique_ptr<Client>> Client::connect(ClientOptions options) {
+  AEROKV_TRY(check(options));
+  std::unique_ptr<Client> client(new Client(std::move(options)));
+  if (!client->options_.user.empty()) {
+    Result<std::string> credential = wire::hash_password(client->options_.password);
+    if (!credential) return credential.error();
+    client->credential_ = *std::move(credential);
+    client->options_.password.clear();
+  }
+  Client* self = client.get();
+  client->tender_ = std::make_unique<Tender>(
+      client->options_, client->credential_,
+      [self](std::shared_ptr<const ClusterMap> map) { self->publish(std::move(map)); });
+  for (int i = 0; i < client->options_.io_threads; ++i) {
+    client->loops_.push_back(std::make_unique<IoLoop>(client->options_, client->stats_,
+                                                      [self] { self->tender_->wake(); }));
+    AEROKV_TRY(client->loops_.back()->start());
+  }
+  AEROKV_TRY(client->tender_->start());
+  return client;
+}
+
+Client::~Client() {
+  close();
+}
+
+void Client::close() {
+  const std::scoped_lock lock(close_mutex_);
+  if (closed_) return;
+  closed_ = true;
+  // The tend first: it hands maps to the loops.
+  if (tender_) tender_->stop();
+  for (const auto& loop : loops_) loop->stop();
+}
+
+void Client::publish(std::shared_ptr<const ClusterMap> map) {
+  {
+    const std::scoped_lock lock(map_mutex_);
+    map_ = map;
+  }
+  for (const auto& loop : loops_) loop->set_map(map);
+}
+
+std::shared_ptr<const ClusterMap> Client::map() const {
+  const std::scoped_lock lock(map_mutex_);
+  return map_;
+}
+
+void Client::submit(std::span<Command* const> commands) {
+  const size_t count = loops_.size();
+  const uint32_t first =
+      next_loop_.fetch_add(static_cast<uint32_t>(commands.size()), std::memory_order_relaxed);
+  if (commands.size() == 1 || count == 1) return loops_[first % count]->submit(commands);
+  // Neighbours go to different threads: the segments of one object then use all of them.
+  std::vector<Command*> share;
+  share.reserve(commands.size() / count + 1);
+  for (size_t i = 0; i < std::min(count, commands.size()); ++i) {
+    share.clear();
+    for (size_t j = i; j < commands.size(); j += count) share.push_back(commands[j]);
+    loops_[(first + i) % count]->submit(share);
+  }
+}
+
+NodePtr Client::node_for(uint32_t partition, bool is_write, uint32_t attempt) const {
+  const std::shared_ptr<const ClusterMap> current = map();
+  if (!current) return nullptr;
+  const uint32_t spread = options_.replica == ReplicaPolicy::any ? partition : 0;
+  return choose_node(*current, {options_.replica, options_.rack_id}, partition, is_write, attempt,
+                     spread);
+}
+
+std::vector<Client::NodeInfo> Client::info_all(std::string_view command,
+                                               milliseconds timeout) const {
+  const std::shared_ptr<const ClusterMap> current = map();
+  std::vector<NodeInfo> results;
+  for (const NodePtr& node : current->nodes) {
+    NodeInfo info{node->name(), {}, {}};
+    Result<std::string> value =
+        ask_info(*node, options_.user, command, SteadyClock::now() + timeout);
+    if (value) {
+      info.value = *std::move(value);
+    } else {
+      info.status = value.error().with_context("node " + node->label());
+    }
+    results.push_back(std::move(info));
+  }
+  return results;
+}
+
+}  // namespace aerokv::client

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "client/node.h"
+#include "wire/reply_decoder.h"
+#include "wire/result.h"
+
+namespace aerokv::client {
+
+/// One request with its answer, as a state machine that the client drives.
+///
+/// Life: submit() hands it to an I/O thread. There encode() is called for every attempt, the answer
+/// of an attempt is decoded into it (it is the ReplySink), and done() is called exactly once, after
+/// which the client does not touch it again: done() may delete it. All these calls come from one
+/// I/O thread at a time. Buffers that encode() or value_target() hand out must live until done().
+class Command : public wire::ReplySink {
+ public:
+  /// What the client needs to know to route and to retry.
+  struct Plan {
+    uint32_t partition = 0;
+    /// Set: only this node is asked, and only once. Unset: routed by partition, with retries.
+    NodePtr node;
+    wire::ReplyKind kind = wire::ReplyKind::record;
+    bool is_write = false;
+    TimePoint deadline{};
+    /// Payload bytes that this request moves in either direction; counts against the byte budget.
+    uint64_t payload_bytes = 0;
+  };
+
+  /// A request as it leaves: `head` first, then `payload` from where it lies.
+  struct Encoded {
+    std::vector<std::byte> head;
+    Bytes payload;
+  };
+
+  Plan plan;
+
+  /// Fills `request` for one attempt; `timeout_ms` is the server-side limit to put into the
+  /// message. Forget what an earlier attempt received. An error ends the command.
+  virtual Status encode(uint32_t timeout_ms, Encoded& request) = 0;
+
+  /// The server's code of a complete answer, which decides about a retry; kOk for multi-part ones.
+  [[nodiscard]] virtual uint8_t result_code() const = 0;
+
+  /// The end: `status` is ok if an answer with a final code was decoded (of any code: the command
+  /// knows it), else why there is none.
+  virtual void done(Status status) = 0;
+
+ private:
+  friend class IoLoop;
+  friend class Connection;
+  uint32_t attempt_ = 0;
+  uint32_t spread_ = 0;
+  bool sent_ = false;  // some attempt reached a socket: a failed write is in doubt
+  Status last_error_;
+};
+
+}  // namespace aerokv::client

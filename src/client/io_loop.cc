@@ -1,0 +1,494 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/io_loop.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace aerokv::client {
+namespace {
+
+// Requests that may be under way on one connection. More would only wait inside the server, which
+// answers one after the other, where they can no longer be moved to another connection.
+// Source: measured on a real server, two to four connections with a few requests each are best.
+constexpr size_t kPipelineDepthReads = 4;
+constexpr size_t kPipelineDepthWrites = 4;
+
+// A wait for the first byte that is longer than this is latency, not a busy link: then requests
+// are spread over more connections instead of being lined up.
+constexpr std::chrono::microseconds kLatencyBound{2000};
+constexpr std::chrono::microseconds kGrowAfterSilence{3000};
+
+constexpr std::chrono::microseconds kGrowInterval{1000};
+
+constexpr milliseconds kCheckInterval{1};
+constexpr milliseconds kExpiryInterval{20};
+constexpr milliseconds kBackOffFirst{5};
+constexpr milliseconds kBackOffMax{200};
+constexpr std::chrono::seconds kTrimInterval{1};
+constexpr std::chrono::seconds kExtraConnectionTtl{5};
+constexpr int kTickMs = 5;
+
+constexpr int kEventsMax = 64;
+
+milliseconds remaining(TimePoint deadline, TimePoint now) {
+  return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(deadline - now));
+}
+
+}  // namespace
+
+IoLoop::IoLoop(const ClientOptions& options, ClientStats& stats, std::function<void()> wake_tend)
+    : options_(options),
+      stats_(stats),
+      wake_tend_(std::move(wake_tend)),
+      bytes_budget_(options.bytes_in_flight_max / static_cast<uint64_t>(options.io_threads)) {}
+
+IoLoop::~IoLoop() {
+  stop();
+}
+
+Status IoLoop::start() {
+  epoll_ = UniqueFd(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.is_open()) return status_from_errno(errno, "epoll_create1");
+  Result<UniqueFd> fd = make_event_fd();
+  if (!fd) return fd.error();
+  wake_fd_ = *std::move(fd);
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.ptr = nullptr;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, wake_fd_.get(), &event) < 0) {
+    return status_from_errno(errno, "epoll_ctl");
+  }
+  thread_ = std::thread([this] { run(); });
+  return {};
+}
+
+void IoLoop::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  if (thread_.joinable()) {
+    signal_event_fd(wake_fd_.get());
+    thread_.join();
+  }
+}
+
+void IoLoop::submit(std::span<Command* const> commands) {
+  bool was_empty = false;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!stopping_) {
+      was_empty = inbox_.empty();
+      inbox_.insert(inbox_.end(), commands.begin(), commands.end());
+      commands = {};
+    }
+  }
+  if (was_empty) signal_event_fd(wake_fd_.get());
+  for (Command* command : commands) command->done({Code::closed, "the client is closed"});
+}
+
+void IoLoop::set_map(std::shared_ptr<const ClusterMap> map) {
+  {
+    const std::scoped_lock lock(mutex_);
+    next_map_ = std::move(map);
+  }
+  signal_event_fd(wake_fd_.get());
+}
+
+void IoLoop::run() {
+  std::array<epoll_event, kEventsMax> events;
+  while (true) {
+    const int count =
+        ::epoll_wait(epoll_.get(), events.data(), kEventsMax, wait_ms(SteadyClock::now()));
+    const TimePoint now = SteadyClock::now();
+    bool woken = false;
+    for (int i = 0; i < count; ++i) {
+      auto* connection = static_cast<Connection*>(events[static_cast<size_t>(i)].data.ptr);
+      if (connection == nullptr) {
+        woken = true;
+        continue;
+      }
+      // A connection dies only in its own drive() or in check_time(), so the pointers of this
+      // round stay valid.
+      drive(pool_of(connection->node()), connection, events[static_cast<size_t>(i)].events, now);
+    }
+    if (woken) {
+      clear_event_fd(wake_fd_.get());
+      const std::scoped_lock lock(mutex_);
+      if (stopping_) break;
+    }
+    take_inbox();
+    check_time(now);
+    pump_all(now);
+  }
+  close_everything();
+}
+
+void IoLoop::take_inbox() {
+  std::vector<Command*> commands;
+  std::shared_ptr<const ClusterMap> map;
+  {
+    const std::scoped_lock lock(mutex_);
+    commands.swap(inbox_);
+    map = std::move(next_map_);
+    next_map_ = nullptr;
+  }
+  if (map) map_ = std::move(map);
+  for (Command* command : commands) {
+    ++command_count_;
+    command->spread_ = spread_++;
+    route(command);
+  }
+}
+
+/// Puts a command into the queue of the node that its next attempt goes to.
+void IoLoop::route(Command* command) {
+  NodePtr node = command->plan.node;
+  if (!node && map_) {
+    const Routing routing{options_.replica, options_.rack_id};
+    node = choose_node(*map_, routing, command->plan.partition, command->plan.is_write,
+                       command->attempt_, command->spread_);
+  }
+  if (!node) {
+    return finish(command, {Code::unavailable, "no node of the cluster is known"});
+  }
+  pool_of(node).waiting.push_back(command);
+}
+
+IoLoop::Pool& IoLoop::pool_of(const NodePtr& node) {
+  Pool& pool = pools_[node.get()];
+  if (!pool.node) pool.node = node;
+  return pool;
+}
+
+void IoLoop::pump_all(TimePoint now) {
+  for (auto& [node, pool] : pools_) {
+    if (!pool.waiting.empty()) pump(pool, now);
+  }
+}
+
+void IoLoop::pump(Pool& pool, TimePoint now) {
+  while (!pool.waiting.empty()) {
+    Command* command = pool.waiting.front();
+    if (bytes_in_flight_ > 0 && bytes_in_flight_ + command->plan.payload_bytes > bytes_budget_) {
+      return;  // pumped again when bytes have arrived
+    }
+    Connection* connection = find_room(pool, *command, now);
+    if (connection == nullptr) return;
+    pool.waiting.pop_front();
+    dispatch(pool, *connection, command, now);
+  }
+}
+
+/// The least busy connection that may take one more request, opening one where that helps.
+Connection* IoLoop::find_room(Pool& pool, const Command& command, TimePoint now) {
+  const bool is_far = pool.is_far();
+  const size_t depth = is_far                  ? 1
+                       : command.plan.is_write ? kPipelineDepthWrites
+                                               : kPipelineDepthReads;
+  Connection* best = nullptr;
+  bool all_silent = true;
+  for (const auto& connection : pool.connections) {
+    if (connection->silence(now) < kGrowAfterSilence) all_silent = false;
+    if (connection->flights() < depth &&
+        (best == nullptr || connection->flights() < best->flights())) {
+      best = connection.get();
+    }
+  }
+  const size_t per_thread_max =
+      static_cast<size_t>(std::max(1, options_.connections_per_node_max / options_.io_threads));
+  const bool may_grow = pool.connections.size() < per_thread_max;
+  if (best != nullptr && (best->flights() == 0 || !is_far || !may_grow)) return best;
+  if (!may_grow) return best;
+  // Growth doubles at most once per silent interval, so that a burst against a near node does not
+  // open a connection for every request.
+  if (!pool.connections.empty() && !is_far) {
+    if (!all_silent || now - pool.grown_at < kGrowInterval) return nullptr;
+    pool.grown_at = now;
+    const size_t wanted = std::min(
+        {pool.connections.size(), pool.waiting.size(), per_thread_max - pool.connections.size()});
+    Connection* opened = nullptr;
+    for (size_t i = 0; i < std::max<size_t>(1, wanted); ++i) {
+      opened = open_connection(pool, now);
+      if (opened == nullptr) break;  // and everything that waited was sent elsewhere
+    }
+    return opened;
+  }
+  return open_connection(pool, now);
+}
+
+Connection* IoLoop::open_connection(Pool& pool, TimePoint now) {
+  auto connection = std::make_unique<Connection>(pool.node, options_);
+  Status status = connection->open(now);
+  if (status) {
+    epoll_event event{};
+    event.events = EPOLLIN | EPOLLOUT;
+    event.data.ptr = connection.get();
+    connection->registered_for_write = true;
+    if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, connection->fd(), &event) < 0) {
+      status = status_from_errno(errno, "epoll_ctl");
+    }
+  }
+  if (!status) {
+    stats_.connection_errors.fetch_add(1, std::memory_order_relaxed);
+    pool.node->suspect(now);
+    std::deque<Command*> waiting = std::exchange(pool.waiting, {});
+    for (Command* command : waiting) attempt_failed(command, status, true, now);
+    wake_tend_();
+    return nullptr;
+  }
+  pool.node->connections_opened.fetch_add(1, std::memory_order_relaxed);
+  pool.node->connections_open.fetch_add(1, std::memory_order_relaxed);
+  pool.connections.push_back(std::move(connection));
+  return pool.connections.back().get();
+}
+
+bool IoLoop::Pool::is_far() const {
+  const size_t known = std::min(wait_count, waits.size());
+  return known >= 2 && *std::min_element(waits.begin(), waits.begin() + known) > kLatencyBound;
+}
+
+/// Encodes and sends one command.
+void IoLoop::dispatch(Pool& pool, Connection& connection, Command* command, TimePoint now) {
+  // A read is to be given up by the server before it is by us, so that the connection survives.
+  const milliseconds limit = command->plan.is_write ? options_.write_attempt_timeout
+                                                    : options_.read_attempt_timeout * 2 / 3;
+  const milliseconds timeout = std::min(limit, remaining(command->plan.deadline, now));
+  Command::Encoded request;
+  if (Status status = command->encode(static_cast<uint32_t>(timeout.count()), request); !status) {
+    return finish(command, std::move(status));
+  }
+  stats_.attempts.fetch_add(1, std::memory_order_relaxed);
+  if (command->attempt_ > 0) stats_.retries.fetch_add(1, std::memory_order_relaxed);
+  pool.node->requests.fetch_add(1, std::memory_order_relaxed);
+  account(static_cast<int64_t>(command->plan.payload_bytes));
+  connection.enqueue(command, std::move(request), now);
+  drive(pool, &connection, 0, now);
+}
+
+void IoLoop::account(int64_t payload_bytes) {
+  bytes_in_flight_ += static_cast<uint64_t>(payload_bytes);
+  const uint64_t total = stats_.bytes_in_flight.fetch_add(static_cast<uint64_t>(payload_bytes),
+                                                          std::memory_order_relaxed) +
+                         static_cast<uint64_t>(payload_bytes);
+  if (payload_bytes <= 0) return;
+  uint64_t peak = stats_.bytes_in_flight_peak.load(std::memory_order_relaxed);
+  while (total > peak && !stats_.bytes_in_flight_peak.compare_exchange_weak(
+                             peak, total, std::memory_order_relaxed)) {
+  }
+}
+
+void IoLoop::drive(Pool& pool, Connection* connection, uint32_t events, TimePoint now) {
+  Connection::Outcome outcome;
+  connection->drive((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0,
+                    (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0, now, outcome);
+  for (const Duration wait : connection->take_waits()) {
+    pool.add_wait(wait);
+  }
+  for (Command* command : outcome.answered) {
+    account(-static_cast<int64_t>(command->plan.payload_bytes));
+    answered(command, now);
+  }
+  if (!outcome.error.ok()) return fail_connection(pool, connection, outcome.error, now);
+  update_interest(*connection);
+}
+
+void IoLoop::update_interest(Connection& connection) {
+  const bool wanted = connection.wants_write();
+  if (wanted == connection.registered_for_write) return;
+  epoll_event event{};
+  event.events = wanted ? EPOLLIN | EPOLLOUT : EPOLLIN;
+  event.data.ptr = &connection;
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_MOD, connection.fd(), &event);
+  connection.registered_for_write = wanted;
+}
+
+void IoLoop::answered(Command* command, TimePoint now) {
+  const uint8_t code = command->result_code();
+  const wire::Retry retry = wire::result_retry(code);
+  command->sent_ = true;
+  if (code == wire::result::kUnavailable || code == wire::result::kClusterKeyMismatch) wake_tend_();
+  if (retry == wire::Retry::never || command->plan.node) return finish(command, {});
+  // Full stays full for longer than a request lives; waiting would only hold its buffers.
+  if (code == wire::result::kOutOfSpace) return finish(command, {});
+  attempt_failed(command, wire::status_from_result(code, "request"),
+                 retry == wire::Retry::back_off || command->plan.is_write, now);
+}
+
+/// Removes a broken connection and gives its commands their next attempt.
+void IoLoop::fail_connection(Pool& pool, Connection* connection, const Status& error,
+                             TimePoint now) {
+  stats_.connection_errors.fetch_add(1, std::memory_order_relaxed);
+  const Status described = error.with_context("node " + pool.node->label());
+  // An idle connection that the server closed says nothing about the node.
+  const std::vector<Command*> commands = connection->abandon();
+  if (!commands.empty()) {
+    pool.node->suspect(now);
+    wake_tend_();
+  }
+  pool.node->connections_open.fetch_sub(1, std::memory_order_relaxed);
+  std::erase_if(pool.connections, [&](const auto& item) { return item.get() == connection; });
+  for (Command* command : commands) {
+    account(-static_cast<int64_t>(command->plan.payload_bytes));
+    attempt_failed(command, described, pool.connections.empty(), now);
+  }
+}
+
+void IoLoop::attempt_failed(Command* command, Status error, bool back_off, TimePoint now) {
+  const uint32_t attempt = ++command->attempt_;
+  const bool exhausted =
+      command->plan.node != nullptr ||
+      (!command->plan.is_write && attempt >= static_cast<uint32_t>(options_.read_attempts_max));
+  milliseconds pause{0};
+  if (back_off && attempt > 1) {
+    pause = std::min(kBackOffMax, kBackOffFirst * (1 << std::min<uint32_t>(attempt - 1, 10)));
+  } else if (back_off) {
+    pause = kBackOffFirst;
+  }
+  if (exhausted || now + pause >= command->plan.deadline) {
+    error.set_in_doubt(command->plan.is_write && command->sent_);
+    return finish(command, std::move(error));
+  }
+  command->last_error_ = std::move(error);
+  if (pause > milliseconds(0)) {
+    delayed_.push({now + pause, command});
+  } else {
+    route(command);
+  }
+}
+
+void IoLoop::finish(Command* command, Status status) {
+  --command_count_;
+  command->done(std::move(status));
+}
+
+void IoLoop::check_time(TimePoint now) {
+  while (!delayed_.empty() && delayed_.top().due <= now) {
+    Command* command = delayed_.top().command;
+    delayed_.pop();
+    route(command);
+  }
+  if (now < next_check_) return;
+  next_check_ = now + kCheckInterval;
+  const bool expire = now >= next_expiry_;
+  if (expire) next_expiry_ = now + kExpiryInterval;
+  for (auto& [node, pool] : pools_) {
+    if (expire && !pool.waiting.empty()) expire_waiting(pool, now);
+    for (size_t i = 0; i < pool.connections.size();) {
+      Connection* connection = pool.connections[i].get();
+      Status error;
+      if (connection->is_stalled(now)) {
+        stats_.stalls.fetch_add(1, std::memory_order_relaxed);
+        error = {Code::timeout, "no byte for too long"};
+      } else if (connection->earliest_deadline() <= now) {
+        error = {Code::timeout, "the deadline of a request passed"};
+      }
+      if (error.ok()) {
+        ++i;
+      } else {
+        fail_connection(pool, connection, error, now);
+      }
+    }
+  }
+  if (now >= next_trim_) {
+    next_trim_ = now + kTrimInterval;
+    for (auto& [node, pool] : pools_) trim_idle(pool, now);
+    drop_inactive_pools(now);
+  }
+}
+
+void IoLoop::expire_waiting(Pool& pool, TimePoint now) {
+  std::deque<Command*> kept;
+  for (Command* command : pool.waiting) {
+    if (command->plan.deadline > now) {
+      kept.push_back(command);
+      continue;
+    }
+    Status error = command->last_error_.ok()
+                       ? Status(Code::timeout, "node " + pool.node->label() +
+                                                   ": the deadline passed before the request "
+                                                   "could be sent")
+                       : command->last_error_;
+    error.set_in_doubt(command->plan.is_write && command->sent_);
+    finish(command, std::move(error));
+  }
+  pool.waiting.swap(kept);
+}
+
+void IoLoop::trim_idle(Pool& pool, TimePoint now) {
+  for (size_t i = pool.connections.size(); i-- > 0;) {
+    Connection& connection = *pool.connections[i];
+    if (connection.flights() > 0) continue;
+    // The first connection is kept while it is used at all; more are opened quickly when needed.
+    const Duration ttl =
+        i == 0 ? Duration(options_.idle_connection_ttl)
+               : std::min<Duration>(options_.idle_connection_ttl, kExtraConnectionTtl);
+    if (now - connection.last_progress() < ttl) continue;
+    connection.abandon();
+    pool.node->connections_open.fetch_sub(1, std::memory_order_relaxed);
+    pool.connections.erase(pool.connections.begin() + static_cast<std::ptrdiff_t>(i));
+  }
+}
+
+void IoLoop::drop_inactive_pools(TimePoint now) {
+  for (auto it = pools_.begin(); it != pools_.end();) {
+    Pool& pool = it->second;
+    if (pool.node->is_active()) {
+      ++it;
+      continue;
+    }
+    // Its work goes on elsewhere; what is under way may still be answered.
+    std::deque<Command*> waiting = std::exchange(pool.waiting, {});
+    for (Command* command : waiting) {
+      attempt_failed(command, {Code::unavailable, "the node left the cluster"}, true, now);
+    }
+    if (pool.connections.empty() && pool.waiting.empty()) {
+      it = pools_.erase(it);
+    } else {
+      ++it;
+    }
+  }
+}
+
+int IoLoop::wait_ms(TimePoint now) const {
+  if (command_count_ == 0) return 1000;
+  bool any_waiting = false;
+  for (const auto& [node, pool] : pools_) any_waiting = any_waiting || !pool.waiting.empty();
+  if (any_waiting) return 1;
+  if (delayed_.empty()) return kTickMs;
+  const auto left = std::chrono::ceil<milliseconds>(delayed_.top().due - now).count();
+  return static_cast<int>(std::clamp<int64_t>(left, 0, kTickMs));
+}
+
+void IoLoop::close_everything() {
+  std::vector<Command*> commands;
+  {
+    const std::scoped_lock lock(mutex_);
+    commands.swap(inbox_);
+  }
+  command_count_ += commands.size();
+  for (auto& [node, pool] : pools_) {
+    for (const auto& connection : pool.connections) {
+      for (Command* command : connection->abandon()) {
+        account(-static_cast<int64_t>(command->plan.payload_bytes));
+        commands.push_back(command);
+      }
+      node->connections_open.fetch_sub(1, std::memory_order_relaxed);
+    }
+    commands.insert(commands.end(), pool.waiting.begin(), pool.waiting.end());
+  }
+  pools_.clear();
+  while (!delayed_.empty()) {
+    commands.push_back(delayed_.top().command);
+    delayed_.pop();
+  }
+  for (Command* command : commands) {
+    Status closed(Code::closed, "the client was closed");
+    closed.set_in_doubt(command->plan.is_write && command->sent_);
+    finish(command, std::move(closed));
+  }
+}
+
+}  // namespace aerokv::client

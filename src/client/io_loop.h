@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <queue>
+#include <span>
+#include <thread>
+#include <vector>
+
+#include "base/fd.h"
+#include "client/command.h"
+#include "client/connection.h"
+#include "client/options.h"
+
+namespace aerokv::client {
+
+/// Counters of all I/O threads; relaxed.
+struct ClientStats {
+  std::atomic<uint64_t> attempts{0};
+  std::atomic<uint64_t> retries{0};
+  std::atomic<uint64_t> stalls{0};
+  std::atomic<uint64_t> connection_errors{0};
+  std::atomic<uint64_t> payload_bytes_sent{0};
+  std::atomic<uint64_t> payload_bytes_received{0};
+  std::atomic<uint64_t> bytes_in_flight{0};
+  std::atomic<uint64_t> bytes_in_flight_peak{0};
+};
+
+/// One I/O thread: an epoll loop over its own connections to all nodes. Commands come in through
+/// submit() and stay on this thread until they are done; no locks are held while they run.
+class IoLoop {
+ public:
+  /// `wake_tend` is called (on this thread) when a failure hints at a changed cluster.
+  IoLoop(const ClientOptions& options, ClientStats& stats, std::function<void()> wake_tend);
+  ~IoLoop();
+
+  Status start();
+  /// Ends the thread; commands still here are done with Code::closed. Idempotent. Not to be called
+  /// from the thread itself.
+  void stop();
+
+  /// Thread-safe; never blocks on I/O. After stop() the commands are done at once, with closed.
+  void submit(std::span<Command* const> commands);
+
+  /// Thread-safe.
+  void set_map(std::shared_ptr<const ClusterMap> map);
+
+ private:
+  /// This thread's connections to one node, and what waits for them.
+  struct Pool {
+    NodePtr node;
+    std::vector<std::unique_ptr<Connection>> connections;
+    std::deque<Command*> waiting;
+    /// The last waits for the first byte of an answer, newest at `wait_count - 1` (mod size).
+    std::array<Duration, 8> waits{};
+    size_t wait_count = 0;
+    TimePoint grown_at{};
+
+    void add_wait(Duration wait) { waits[wait_count++ % waits.size()] = wait; }
+    /// True if none of the last answers began soon: latency, not a busy moment of this machine.
+    [[nodiscard]] bool is_far() const;
+  };
+
+  struct Delayed {
+    TimePoint due;
+    Command* command;
+    bool operator>(const Delayed& other) const { return due > other.due; }
+  };
+
+  void run();
+  void take_inbox();
+  void route(Command* command);
+  void pump_all(TimePoint now);
+  void pump(Pool& pool, TimePoint now);
+  Connection* find_room(Pool& pool, const Command& command, TimePoint now);
+  Connection* open_connection(Pool& pool, TimePoint now);
+  void dispatch(Pool& pool, Connection& connection, Command* command, TimePoint now);
+  void drive(Pool& pool, Connection* connection, uint32_t events, TimePoint now);
+  void answered(Command* command, TimePoint now);
+  void fail_connection(Pool& pool, Connection* connection, const Status& error, TimePoint now);
+  void attempt_failed(Command* command, Status error, bool back_off, TimePoint now);
+  void finish(Command* command, Status status);
+  void update_interest(Connection& connection);
+  void check_time(TimePoint now);
+  void expire_waiting(Pool& pool, TimePoint now);
+  void trim_idle(Pool& pool, TimePoint now);
+  void drop_inactive_pools(TimePoint now);
+  [[nodiscard]] int wait_ms(TimePoint now) const;
+  Pool& pool_of(const NodePtr& node);
+  void close_everything();
+  void account(int64_t payload_bytes);
+
+  const ClientOptions& options_;
+  ClientStats& stats_;
+  const std::function<void()> wake_tend_;
+  const uint64_t bytes_budget_;  // this thread's share of the whole
+
+  UniqueFd epoll_;
+  UniqueFd wake_fd_;
+  std::thread thread_;
+
+  std::mutex mutex_;
+  std::vector<Command*> inbox_;                 // guarded by mutex_
+  std::shared_ptr<const ClusterMap> next_map_;  // guarded by mutex_
+  bool stopping_ = false;                       // guarded by mutex_
+
+  // Owned by the thread.
+  std::shared_ptr<const ClusterMap> map_;
+  std::map<Node*, Pool> pools_;
+  std::priority_queue<Delayed, std::vector<Delayed>, std::greater<>> delayed_;
+  uint64_t bytes_in_flight_ = 0;
+  uint32_t spread_ = 0;
+  TimePoint next_check_{};
+  TimePoint next_expiry_{};
+  TimePoint next_trim_{};
+  size_t command_count_ = 0;
+};
+
+}  // namespace aerokv::client

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/node.h"
+
+#include <arpa/inet.h>
+#include <netdb.h>
+#include <netinet/in.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace aerokv::client {
+
+bool SocketAddress::is_loopback() const {
+  if (storage.ss_family == AF_INET) {
+    sockaddr_in v4;
+    std::memcpy(&v4, &storage, sizeof v4);
+    return ntohl(v4.sin_addr.s_addr) >> 24 == 127;
+  }
+  sockaddr_in6 v6;
+  std::memcpy(&v6, &storage, sizeof v6);
+  return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
+}
+
+Result<std::vector<SocketAddress>> resolve(const wire::Endpoint& endpoint) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_flags = AI_NUMERICSERV;
+  addrinfo* list = nullptr;
+  const std::string port = std::to_string(endpoint.port);
+  const int error = ::getaddrinfo(endpoint.host.c_str(), port.c_str(), &hints, &list);
+  if (error != 0) {
+    return Status(Code::unavailable,
+                  "resolve " + endpoint.to_string() + ": " + ::gai_strerror(error));
+  }
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* item = list; item != nullptr; item = item->ai_next) {
+    if (item->ai_addrlen > sizeof(sockaddr_storage)) continue;
+    SocketAddress address;
+    std::memcpy(&address.storage, item->ai_addr, item->ai_addrlen);
+    address.length = item->ai_addrlen;
+    addresses.push_back(address);
+  }
+  ::freeaddrinfo(list);
+  if (addresses.empty()) {
+    return Status(Code::unavailable, "resolve " + endpoint.to_string() + ": no address");
+  }
+  return addresses;
+}
+
+void Node::suspect(TimePoint now) {
+  failures.fetch_add(1, std::memory_order_relaxed);
+  suspect_since_.store(std::max<int64_t>(1, now.time_since_epoch().count()));
+}
+
+void Node::clear_suspicion(TimePoint asked_at) {
+  int64_t since = suspect_since_.load();
+  // An answer to a question asked before the failure proves nothing about now.
+  if (since != 0 && since <= asked_at.time_since_epoch().count()) {
+    suspect_since_.compare_exchange_strong(since, 0);
+  }
+}
+
+std::shared_ptr<const Session> Node::session() const {
+  const std::scoped_lock lock(mutex_);
+  return session_;
+}
+
+void Node::set_session(std::shared_ptr<const Session> session) {
+  const std::scoped_lock lock(mutex_);
+  session_ = std::move(session);
+}
+
+void Node::reject_session(const std::shared_ptr<const Session>& session) {
+  const std::scoped_lock lock(mutex_);
+  if (session_ == session) session_ = nullptr;
+}
+
+int ClusterMap::rack_of(const std::string& node) const {
+  for (const auto& [name, rack] : racks) {
+    if (name == node) return rack;
+  }
+  return -1;
+}
+
+namespace {
+
+NodePtr any_node(const ClusterMap& map, uint32_t start) {
+  NodePtr suspect;
+  for (size_t i = 0; i < map.nodes.size(); ++i) {
+    const NodePtr& node = map.nodes[(start + i) % map.nodes.size()];
+    if (!node->is_active()) continue;
+    if (!node->is_suspect()) return node;
+    if (!suspect) suspect = node;
+  }
+  return suspect;
+}
+
+}  // namespace
+
+NodePtr choose_node(const ClusterMap& map, const Routing& routing, uint32_t partition,
+                    bool is_write, uint32_t attempt, uint32_t spread) {
+  if (map.partitions.empty()) return any_node(map, spread + attempt);
+  const Replicas& replicas = map.partitions[partition];
+  if (is_write || routing.policy == ReplicaPolicy::master || map.strong_consistency) {
+    if (replicas[0] && replicas[0]->is_active()) return replicas[0];
+    return any_node(map, spread + attempt);
+  }
+  std::array<const NodePtr*, kReplicasMax> candidates{};
+  size_t count = 0;
+  const size_t copies = std::clamp<size_t>(map.replication_factor, 1, kReplicasMax);
+  const size_t start = routing.policy == ReplicaPolicy::any ? spread % copies : 0;
+  for (size_t i = 0; i < copies; ++i) {
+    const NodePtr& node = replicas[(start + i) % copies];
+    if (!node || !node->is_active()) continue;
+    const bool known = std::any_of(candidates.begin(), candidates.begin() + count,
+                                   [&](const NodePtr* c) { return *c == node; });
+    if (!known) candidates[count++] = &node;
+  }
+  if (count == 0) return any_node(map, spread + attempt);
+  const auto end = candidates.begin() + count;
+  if (routing.policy == ReplicaPolicy::prefer_rack) {
+    std::stable_partition(candidates.begin(), end, [&](const NodePtr* node) {
+      return map.rack_of((*node)->name()) == routing.rack_id;
+    });
+  }
+  std::stable_partition(candidates.begin(), end,
+                        [](const NodePtr* node) { return !(*node)->is_suspect(); });
+  return *candidates[attempt % count];
+}
+
+std::vector<NodePtr> PartitionTable::claim(const NodePtr& node, const wire::ReplicaMap& claims) {
+  std::vector<NodePtr> losers;
+  // A node alone reports one copy; the number the namespace is meant to have stays known.
+  replication_factor_ = std::max(replication_factor_, claims.replication_factor);
+  if (claims.regime > 0) strong_consistency_ = true;
+  for (size_t k = 0; k < claims.replicas.size(); ++k) {
+    for (uint32_t p = 0; p < kPartitionCount; ++p) {
+      if (!claims.replicas[k][p] || claims.regime < regimes_[p]) continue;
+      regimes_[p] = claims.regime;
+      NodePtr& slot = slots_[p][k];
+      if (slot == node) continue;
+      if (slot && std::find(losers.begin(), losers.end(), slot) == losers.end()) {
+        losers.push_back(slot);
+      }
+      slot = node;
+    }
+  }
+  return losers;
+}
+
+void PartitionTable::drop(const NodePtr& node) {
+  for (Replicas& replicas : slots_) {
+    for (NodePtr& slot : replicas) {
+      if (slot == node) slot = nullptr;
+    }
+  }
+}
+
+bool PartitionTable::owns_any(const NodePtr& node) const {
+  return std::any_of(slots_.begin(), slots_.end(), [&](const Replicas& replicas) {
+    return std::find(replicas.begin(), replicas.end(), node) != replicas.end();
+  });
+}
+
+}  // namespace aerokv::client

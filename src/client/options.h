@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "wire/info.h"
+
+namespace aerokv::client {
+
+/// Which copy of a record a read asks first. Writes always go to the master.
+enum class ReplicaPolicy : uint8_t { master, sequence, any, prefer_rack };
+
+struct ClientOptions {
+  std::vector<wire::Endpoint> seeds;
+  std::string ns;            ///< the one namespace whose partition map is kept
+  std::string cluster_name;  ///< nodes of another cluster are refused; empty = any
+  std::string user;          ///< empty = no login
+  std::string password;
+  bool use_alternate_addresses = false;  ///< `peers-clear-alt`: addresses behind a NAT
+
+  ReplicaPolicy replica = ReplicaPolicy::sequence;
+  int rack_id = -1;  ///< for prefer_rack; -1 = none
+
+  int io_threads = 2;
+  /// Open connections to one node, over all I/O threads. The client opens few and adds more only
+  /// while requests wait for an answer that does not come (latency), not for bytes.
+  int connections_per_node_max = 100;
+  milliseconds idle_connection_ttl{55000};
+  /// Payload bytes of requests that are on their way, over all nodes. Others wait their turn.
+  uint64_t bytes_in_flight_max = 256ULL << 20;
+
+  milliseconds connect_timeout{1000};
+  /// A read gets no byte for this long: the request turns to the next replica.
+  milliseconds read_attempt_timeout{150};
+  /// The same for writes, where the server may wait for replicas before it answers.
+  milliseconds write_attempt_timeout{1000};
+  int read_attempts_max = 3;
+  milliseconds tend_interval{1000};
+};
+
+}  // namespace aerokv::client

@@ -1,0 +1,618 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "client/tend.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "aerokv/version.h"
+#include "base/log.h"
+#include "wire/request.h"
+#include "wire/result.h"
+#include "wire/security.h"
+
+namespace aerokv::client {
+namespace {
+
+constexpr int kFailuresUntilReseed = 1;
+// A session is renewed this long before the server ends it.
+constexpr std::chrono::seconds kSessionMargin{60};
+
+std::string base64(std::string_view text) {
+  constexpr std::string_view kAlphabet =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string out;
+  for (size_t i = 0; i < text.size(); i += 3) {
+    const size_t count = std::min<size_t>(3, text.size() - i);
+    uint32_t bits = 0;
+    for (size_t j = 0; j < 3; ++j) {
+      bits = bits << 8 | (j < count ? static_cast<uint8_t>(text[i + j]) : 0U);
+    }
+    for (size_t j = 0; j < 4; ++j) {
+      out += j <= count ? kAlphabet[bits >> (18 - 6 * j) & 63] : '=';
+    }
+  }
+  return out;
+}
+
+// "8.1.2.0" >= 8.1: such servers take the user agent.
+bool takes_user_agent(std::string_view build) {
+  int major = 0;
+  int minor = 0;
+  return std::sscanf(std::string(build).c_str(), "%d.%d", &major, &minor) == 2 &&
+         (major > 8 || (major == 8 && minor >= 1));
+}
+
+}  // namespace
+
+struct Tender::Contact {
+  enum class Step : uint8_t {
+    idle,
+    login,
+    identity,
+    user_agent,
+    generations,
+    peers,
+    replicas,
+    racks,
+    done,
+    failed
+  };
+
+  std::vector<wire::Endpoint> endpoints;  // tried in turn
+  size_t endpoint_index = 0;
+  std::string expected_node;  // from a peers list; empty for seeds
+  bool is_seed = false;
+  bool is_listed = true;  // some healthy node names it as a peer (or it is a seed)
+
+  NodePtr node;  // null until it has told its name
+  std::shared_ptr<const Session> session;
+  InfoChannel channel;
+  SocketAddress address;
+  Step step = Step::idle;
+  TimePoint asked_at{};
+  int failures = 0;
+  bool answered = false;       // in this round
+  bool peers_read = false;     // in this round
+  bool replicas_read = false;  // in this round
+
+  // Numbers of this node only; compared for inequality, never between nodes.
+  std::string peers_generation;
+  std::string partition_generation;
+  std::string rebalance_generation;
+  std::string seen_peers_generation;
+  std::string seen_partition_generation;
+  std::string seen_rebalance_generation;
+  std::vector<wire::Peer> peers;
+  bool removed = false;
+
+  [[nodiscard]] bool is_busy() const {
+    return step != Step::idle && step != Step::done && step != Step::failed;
+  }
+};
+
+Tender::Tender(const ClientOptions& options, std::string credential, MapListener on_map)
+    : options_(options),
+      credential_(std::move(credential)),
+      on_map_(std::move(on_map)),
+      user_agent_("user-agent-set:value=" +
+                  base64("1,aerokv-" + std::string(kVersion) + ",lmcache-aerospike")) {}
+
+Tender::~Tender() {
+  stop();
+}
+
+Status Tender::start() {
+  Result<UniqueFd> fd = make_event_fd();
+  if (!fd) return fd.error();
+  wake_fd_ = *std::move(fd);
+  thread_ = std::thread([this] { run(); });
+  std::unique_lock lock(mutex_);
+  // Two rounds: nodes that are just starting may be taken in by the second.
+  condition_.wait(lock, [this] { return ready_ || rounds_ >= 2 || denied_; });
+  if (ready_) return {};
+  const Status error(denied_ ? Code::denied : Code::unavailable,
+                     "no node of the cluster could be used: " + seed_errors_);
+  lock.unlock();
+  stop();
+  return error;
+}
+
+void Tender::stop() {
+  {
+    const std::scoped_lock lock(mutex_);
+    stopping_ = true;
+  }
+  condition_.notify_all();
+  if (wake_fd_.is_open()) signal_event_fd(wake_fd_.get());
+  if (thread_.joinable()) thread_.join();
+}
+
+void Tender::wake() {
+  const std::scoped_lock lock(mutex_);
+  wake_ = true;
+  condition_.notify_all();
+}
+
+void Tender::run() {
+  // At most this often, however many requests ask for a fresh map.
+  const Duration pace = std::min<Duration>(options_.tend_interval, milliseconds(100));
+  TimePoint earliest = SteadyClock::now();
+  while (true) {
+    {
+      std::unique_lock lock(mutex_);
+      const TimePoint due = earliest - pace + Duration(options_.tend_interval);
+      condition_.wait_until(lock, due, [this] { return stopping_ || wake_ || rounds_ == 0; });
+      if (!stopping_) condition_.wait_until(lock, earliest, [this] { return stopping_; });
+      if (stopping_) return;
+      wake_ = false;
+    }
+    round();
+    earliest = SteadyClock::now() + pace;
+  }
+}
+
+void Tender::round() {
+  const bool any_healthy = std::any_of(contacts_.begin(), contacts_.end(), [](const auto& contact) {
+    return contact->node && contact->failures < kFailuresUntilReseed;
+  });
+  for (auto& contact : contacts_) {
+    contact->answered = contact->peers_read = contact->replicas_read = false;
+    contact->step = Contact::Step::idle;
+  }
+  if (!any_healthy) reseed();
+  for (size_t i = 0; i < contacts_.size(); ++i) {
+    if (contacts_[i]->step == Contact::Step::idle) begin(*contacts_[i]);
+  }
+  poll_contacts();
+  finish_round();
+}
+
+void Tender::reseed() {
+  for (const wire::Endpoint& seed : options_.seeds) {
+    const bool known = std::any_of(contacts_.begin(), contacts_.end(), [&](const auto& contact) {
+      return contact->endpoints.size() == 1 && contact->endpoints[0] == seed;
+    });
+    if (!known) add_contact({seed}, "", true);
+  }
+}
+
+void Tender::add_contact(std::vector<wire::Endpoint> endpoints, std::string expected_node,
+                         bool is_seed) {
+  auto contact = std::make_unique<Contact>();
+  contact->endpoints = std::move(endpoints);
+  contact->expected_node = std::move(expected_node);
+  contact->is_seed = is_seed;
+  contacts_.push_back(std::move(contact));
+}
+
+void Tender::poll_contacts() {
+  std::vector<pollfd> fds;
+  std::vector<Contact*> owners;
+  while (true) {
+    fds.clear();
+    owners.clear();
+    for (const auto& contact : contacts_) {
+      if (!contact->is_busy()) continue;
+      fds.push_back({contact->channel.fd(), contact->channel.poll_events(), 0});
+      owners.push_back(contact.get());
+    }
+    if (fds.empty()) return;
+    fds.push_back({wake_fd_.get(), POLLIN, 0});
+    TimePoint deadline = TimePoint::max();
+    for (const Contact* contact : owners) {
+      deadline = std::min(deadline, contact->asked_at + patience(*contact));
+    }
+    const auto left = std::chrono::ceil<milliseconds>(deadline - SteadyClock::now()).count();
+    const int wait_ms = static_cast<int>(std::clamp<int64_t>(left, 0, 10000));
+    const int count = ::poll(fds.data(), fds.size(), wait_ms);
+    if (count < 0 && errno != EINTR) return;
+    if (fds.back().revents != 0) return;  // stop() was called
+    const TimePoint now = SteadyClock::now();
+    for (size_t i = 0; i < owners.size(); ++i) {
+      if (fds[i].revents != 0) {
+        proceed(*owners[i]);
+      } else if (now >= owners[i]->asked_at + patience(*owners[i])) {
+        fail(*owners[i], {Code::timeout, "no answer within " +
+                                             std::to_string(patience(*owners[i]).count()) + " ms"});
+      }
+    }
+    publish_early();
+  }
+}
+
+/// A node that failed before gets less time: it must not hold up what the others have to say.
+milliseconds Tender::patience(const Contact& contact) const {
+  constexpr milliseconds kSecondChance{250};
+  return contact.failures > 0 ? std::min(options_.connect_timeout, kSecondChance)
+                              : options_.connect_timeout;
+}
+
+/// A start does not wait for seeds that do not answer, once a cluster was found and asked.
+void Tender::publish_early() {
+  if (version_ > 0) return;
+  bool any_done = false;
+  for (const auto& contact : contacts_) {
+    any_done = any_done || (contact->answered && !contact->is_busy());
+    if (contact->is_busy() && (contact->node || !contact->is_seed)) return;
+  }
+  if (!any_done) return;
+  publish_if_changed();
+  condition_.notify_all();
+}
+
+void Tender::begin(Contact& contact) {
+  contact.asked_at = SteadyClock::now();
+  if (contact.node && !options_.user.empty()) {
+    const std::shared_ptr<const Session> session = contact.node->session();
+    // A rejected or ageing session is replaced on a fresh connection, where the login comes first.
+    if (!session || session->expires_at <= contact.asked_at) contact.channel.close();
+  }
+  if (contact.node && contact.channel.is_open()) {
+    contact.step = Contact::Step::generations;
+    ask(contact, {"node", "peers-generation", "partition-generation"});
+    return;
+  }
+  const wire::Endpoint& endpoint =
+      contact.endpoints[contact.endpoint_index % contact.endpoints.size()];
+  Result<std::vector<SocketAddress>> addresses = resolve(endpoint);
+  if (!addresses) return fail(contact, addresses.error());
+  // Names with several addresses are tried one per round.
+  contact.address = (*addresses)[static_cast<size_t>(contact.failures) % addresses->size()];
+  if (Status status = contact.channel.connect(contact.address); !status) {
+    return fail(contact, status);
+  }
+  connected(contact);
+}
+
+void Tender::connected(Contact& contact) {
+  if (options_.user.empty()) return ask_identity(contact);
+  std::vector<std::byte> frame;
+  if (Status status = wire::encode_login(options_.user, credential_, frame); !status) {
+    return fail(contact, status);
+  }
+  contact.step = Contact::Step::login;
+  contact.channel.request(wire::ReplyKind::security, std::move(frame));
+}
+
+void Tender::ask(Contact& contact, std::initializer_list<std::string_view> commands) {
+  std::vector<std::byte> frame;
+  const std::span<const std::string_view> list(commands.begin(), commands.size());
+  if (Status status = wire::encode_info(list, frame); !status) return fail(contact, status);
+  contact.channel.request(wire::ReplyKind::info, std::move(frame));
+}
+
+void Tender::ask_identity(Contact& contact) {
+  contact.step = Contact::Step::identity;
+  if (options_.cluster_name.empty()) {
+    ask(contact, {"node", "partition-generation", "build"});
+  } else {
+    ask(contact, {"node", "partition-generation", "build", "cluster-name"});
+  }
+}
+
+void Tender::proceed(Contact& contact) {
+  switch (contact.channel.advance()) {
+    case InfoChannel::Progress::pending:
+      return;
+    case InfoChannel::Progress::failed:
+      return fail(contact, contact.channel.error());
+    case InfoChannel::Progress::answered:
+      break;
+  }
+  switch (contact.step) {
+    case Contact::Step::login:
+      return on_login(contact);
+    case Contact::Step::identity:
+      return on_identity(contact);
+    case Contact::Step::user_agent:  // an error answer is tolerated
+      contact.step = Contact::Step::generations;
+      return ask(contact, {"node", "peers-generation", "partition-generation"});
+    case Contact::Step::generations:
+      return on_generations(contact);
+    case Contact::Step::peers:
+      return on_peers(contact);
+    case Contact::Step::replicas:
+      return on_replicas(contact);
+    case Contact::Step::racks:
+      return on_racks(contact);
+    default:
+      return;
+  }
+}
+
+void Tender::on_login(Contact& contact) {
+  Result<wire::SecurityAnswer> answer = wire::decode_security_answer(contact.channel.answer());
+  if (!answer) return fail(contact, answer.error());
+  auto session = std::make_shared<Session>();
+  session->expires_at = TimePoint::max();
+  if (answer->result_code != wire::result::kSecurityNotEnabled) {
+    if (answer->result_code != wire::result::kOk) {
+      return fail(contact, wire::status_from_result(answer->result_code, "login"));
+    }
+    session->token = std::move(answer->token);
+    if (answer->session_ttl_seconds > 0) {
+      const std::chrono::seconds ttl(answer->session_ttl_seconds);
+      // Short sessions (tests, strict sites) are renewed at half their life.
+      session->expires_at = SteadyClock::now() + std::max(ttl - kSessionMargin, ttl / 2);
+    }
+  }
+  if (contact.node) contact.node->set_session(session);
+  contact.session = std::move(session);
+  ask_identity(contact);
+}
+
+void Tender::on_identity(Contact& contact) {
+  const auto items = wire::parse_info(as_text(contact.channel.answer()));
+  Result<std::string_view> name = wire::find_info(items, "node");
+  Result<std::string_view> generation = wire::find_info(items, "partition-generation");
+  Result<std::string_view> build = wire::find_info(items, "build");
+  for (const auto* item : {&name, &generation, &build}) {
+    if (!*item) return fail(contact, item->error());
+  }
+  if (!options_.cluster_name.empty()) {
+    Result<std::string_view> cluster = wire::find_info(items, "cluster-name");
+    if (!cluster) return fail(contact, cluster.error());
+    if (*cluster != options_.cluster_name) {
+      return fail(contact, {Code::denied, "cluster name \"" + std::string(*cluster) +
+                                              "\", expected \"" + options_.cluster_name + "\""});
+    }
+  }
+  if (*generation == "-1") {
+    return fail(contact, {Code::unavailable,
+                          "node " + std::string(*name) + " has not joined its cluster yet"});
+  }
+  if (!adopt(contact, *name)) return;
+  if (takes_user_agent(*build)) {
+    contact.step = Contact::Step::user_agent;
+    return ask(contact, {user_agent_});
+  }
+  contact.step = Contact::Step::generations;
+  ask(contact, {"node", "peers-generation", "partition-generation"});
+}
+
+/// Makes the contact a node of this name; false if that ended the contact.
+bool Tender::adopt(Contact& contact, std::string_view name) {
+  // A peer must be who the others say it is. A node known before may come back under a new name.
+  const bool unexpected =
+      !contact.node && !contact.expected_node.empty() && contact.expected_node != name;
+  if (name.empty() || name.size() > kNodeNameBytesMax || unexpected) {
+    fail(contact, {Code::protocol, "node name \"" + std::string(name.substr(0, 64)) +
+                                       "\", expected \"" + contact.expected_node + "\""});
+    return false;
+  }
+  if (contact.node && contact.node->name() == name) return true;
+  const bool duplicate = std::any_of(contacts_.begin(), contacts_.end(), [&](const auto& other) {
+    return other.get() != &contact && !other->removed && other->node &&
+           other->node->name() == name && other->step != Contact::Step::failed;
+  });
+  if (duplicate) {  // two seeds that are one node
+    contact.removed = true;
+    contact.channel.close();
+    contact.step = Contact::Step::done;
+    return false;
+  }
+  if (contact.node) {
+    contact.node->deactivate();
+    table_.drop(contact.node);
+  }
+  const wire::Endpoint& endpoint =
+      contact.endpoints[contact.endpoint_index % contact.endpoints.size()];
+  contact.node = std::make_shared<Node>(std::string(name), endpoint, contact.address);
+  contact.node->set_session(contact.session);
+  contact.seen_peers_generation.clear();
+  contact.seen_partition_generation.clear();
+  contact.expected_node = name;
+  changed_ = true;
+  return true;
+}
+
+void Tender::on_generations(Contact& contact) {
+  const auto items = wire::parse_info(as_text(contact.channel.answer()));
+  Result<std::string_view> name = wire::find_info(items, "node");
+  Result<std::string_view> peers = wire::find_info(items, "peers-generation");
+  Result<std::string_view> partitions = wire::find_info(items, "partition-generation");
+  for (const auto* item : {&name, &peers, &partitions}) {
+    if (!*item) return fail(contact, item->error());
+  }
+  if (*name != contact.node->name()) {
+    return fail(contact, {Code::unavailable,
+                          "node name changed to \"" + std::string(name->substr(0, 64)) + "\""});
+  }
+  if (*partitions == "-1") {
+    return fail(contact, {Code::unavailable, "node has not joined its cluster yet"});
+  }
+  contact.answered = true;
+  contact.peers_generation = *peers;
+  contact.partition_generation = *partitions;
+  if (contact.failures > 0) {  // it was away: nothing it said before counts
+    contact.seen_peers_generation.clear();
+    contact.seen_partition_generation.clear();
+    refresh_all_peers_ = true;
+  }
+  contact.failures = 0;
+  contact.node->clear_suspicion(contact.asked_at);
+  ask_next(contact);
+}
+
+void Tender::ask_next(Contact& contact) {
+  if (!contact.peers_read &&
+      (refresh_all_peers_ || contact.seen_peers_generation != contact.peers_generation)) {
+    contact.step = Contact::Step::peers;
+    return ask(contact, {options_.use_alternate_addresses ? "peers-clear-alt" : "peers-clear-std"});
+  }
+  // An isolated node believes that it owns everything: its map counts only if it has peers, or is
+  // all there is.
+  const bool is_alone = contact.peers.empty() &&
+                        std::any_of(contacts_.begin(), contacts_.end(), [&](const auto& other) {
+                          return other.get() != &contact && other->answered && !other->removed;
+                        });
+  if (!contact.replicas_read && !is_alone &&
+      contact.seen_partition_generation != contact.partition_generation) {
+    contact.step = Contact::Step::replicas;
+    return ask(contact, {"partition-generation", "replicas"});
+  }
+  if (options_.replica == ReplicaPolicy::prefer_rack &&
+      contact.seen_rebalance_generation != contact.partition_generation) {
+    contact.step = Contact::Step::racks;
+    contact.seen_rebalance_generation = contact.partition_generation;
+    return ask(contact, {"rebalance-generation", "rack-ids"});
+  }
+  contact.step = Contact::Step::done;
+}
+
+void Tender::on_peers(Contact& contact) {
+  const auto items = wire::parse_info(as_text(contact.channel.answer()));
+  Result<std::string_view> text = wire::find_info(
+      items, options_.use_alternate_addresses ? "peers-clear-alt" : "peers-clear-std");
+  if (!text) return fail(contact, text.error());
+  Result<wire::Peers> peers = wire::parse_peers(*text);
+  if (!peers) return fail(contact, peers.error());
+  contact.peers_read = true;
+  contact.peers = std::move(peers->peers);
+  contact.seen_peers_generation = std::to_string(peers->generation);
+  for (const wire::Peer& peer : contact.peers) {
+    if (peer.endpoints.empty()) continue;
+    const auto known = std::find_if(contacts_.begin(), contacts_.end(), [&](const auto& other) {
+      return !other->removed && (other->expected_node == peer.node ||
+                                 (other->node && other->node->name() == peer.node));
+    });
+    if (known == contacts_.end()) {
+      add_contact(peer.endpoints, peer.node, false);
+      begin(*contacts_.back());
+    }
+  }
+  ask_next(contact);
+}
+
+void Tender::on_replicas(Contact& contact) {
+  const auto items = wire::parse_info(as_text(contact.channel.answer()));
+  Result<std::string_view> generation = wire::find_info(items, "partition-generation");
+  Result<std::string_view> text = wire::find_info(items, "replicas");
+  if (!generation) return fail(contact, generation.error());
+  if (!text) return fail(contact, text.error());
+  Result<std::vector<wire::ReplicaMap>> maps = wire::parse_replicas(*text);
+  if (!maps) return fail(contact, maps.error());
+  contact.replicas_read = true;
+  // The generation read before the map, never a later one: a half-changed map is then read again.
+  contact.seen_partition_generation = *generation;
+  for (const wire::ReplicaMap& map : *maps) {
+    if (map.ns != options_.ns) continue;
+    for (const NodePtr& loser : table_.claim(contact.node, map)) {
+      for (const auto& other : contacts_) {
+        if (other->node == loser) other->seen_partition_generation.clear();
+      }
+    }
+  }
+  changed_ = true;
+  ask_next(contact);
+}
+
+void Tender::on_racks(Contact& contact) {
+  const auto items = wire::parse_info(as_text(contact.channel.answer()));
+  Result<std::string_view> text = wire::find_info(items, "rack-ids");
+  const std::string& name = contact.node->name();
+  std::erase_if(racks_, [&](const auto& rack) { return rack.first == name; });
+  if (text) {  // editions without racks answer with an error: then all replicas are equally near
+    for (std::string_view rest = *text; !rest.empty();) {
+      const std::string_view item = rest.substr(0, rest.find(';'));
+      rest.remove_prefix(std::min(item.size() + 1, rest.size()));
+      const size_t colon = item.find(':');
+      if (colon == std::string_view::npos || item.substr(0, colon) != options_.ns) continue;
+      Result<int64_t> id = wire::parse_integer(item.substr(colon + 1), "rack id");
+      if (id) racks_.emplace_back(name, static_cast<int>(*id));
+    }
+  }
+  changed_ = true;
+  ask_next(contact);
+}
+
+void Tender::fail(Contact& contact, const Status& error) {
+  contact.step = Contact::Step::failed;
+  contact.channel.close();
+  ++contact.failures;
+  ++contact.endpoint_index;
+  refresh_all_peers_ = true;
+  const std::string label =
+      contact.node ? contact.node->label() : contact.endpoints.front().to_string();
+  if (contact.node) contact.node->suspect(SteadyClock::now());
+  log(LogLevel::warning, "tend:" + label, "node " + label + ": " + error.message());
+  const std::scoped_lock lock(mutex_);
+  if (ready_) return;
+  seed_errors_ += (seed_errors_.empty() ? "" : "; ") + label + ": " + error.message();
+  if (seed_errors_.size() > 2000) seed_errors_.resize(2000);
+  // Wrong credentials stay wrong: no second round is needed to say so.
+  if (error.code() == Code::denied && contacts_.size() == 1) denied_ = true;
+}
+
+void Tender::drop_departed() {
+  const bool any_answered = std::any_of(contacts_.begin(), contacts_.end(),
+                                        [](const auto& contact) { return contact->answered; });
+  if (!any_answered) return;  // nobody to ask: keep what is known, it may all come back
+  for (const auto& contact : contacts_) {
+    if (contact->removed) continue;
+    const bool is_listed = std::any_of(contacts_.begin(), contacts_.end(), [&](const auto& other) {
+      return other->answered && !other->removed &&
+             std::any_of(other->peers.begin(), other->peers.end(), [&](const wire::Peer& peer) {
+               return peer.node == contact->expected_node;
+             });
+    });
+    const bool failed = contact->step == Contact::Step::failed;
+    const bool is_spare_seed = failed && !contact->node && contact->is_seed;
+    const bool has_no_part = contact->answered && contacts_.size() > 1 && !is_listed &&
+                             contact->peers.empty() &&
+                             (!contact->node || !table_.owns_any(contact->node));
+    if (is_spare_seed || (failed && !is_listed) || (failed && !contact->node) || has_no_part) {
+      contact->removed = true;
+    }
+  }
+}
+
+void Tender::finish_round() {
+  drop_departed();
+  for (const auto& contact : contacts_) {
+    if (!contact->removed || !contact->node) continue;
+    const bool adopted_elsewhere = std::any_of(
+        contacts_.begin(), contacts_.end(),
+        [&](const auto& other) { return !other->removed && other->node == contact->node; });
+    if (!adopted_elsewhere) {
+      contact->node->deactivate();
+      table_.drop(contact->node);
+      changed_ = true;
+      log(LogLevel::warning, "tend:dropped",
+          "node " + contact->node->label() + " has left the cluster");
+    }
+  }
+  std::erase_if(contacts_, [](const auto& contact) { return contact->removed; });
+  const bool any_failed = std::any_of(contacts_.begin(), contacts_.end(), [](const auto& contact) {
+    return contact->step == Contact::Step::failed;
+  });
+  refresh_all_peers_ = any_failed;
+  publish_if_changed();
+  const std::scoped_lock lock(mutex_);
+  ++rounds_;
+  condition_.notify_all();
+}
+
+void Tender::publish_if_changed() {
+  if (!changed_) return;
+  changed_ = false;
+  auto map = std::make_shared<ClusterMap>();
+  map->version = ++version_;
+  for (const auto& contact : contacts_) {
+    if (contact->node) map->nodes.push_back(contact->node);
+  }
+  if (map->nodes.empty()) return;
+  if (table_.replication_factor() > 0) map->partitions = table_.slots();
+  map->replication_factor = table_.replication_factor();
+  map->strong_consistency = table_.strong_consistency();
+  map->racks = racks_;
+  const bool answered = std::any_of(contacts_.begin(), contacts_.end(),
+                                    [](const auto& contact) { return contact->answered; });
+  on_map_(std::move(map));
+  const std::scoped_lock lock(mutex_);
+  if (answered) ready_ = true;
+}
+
+}  // namespace aerokv::client
