@@ -115,9 +115,11 @@ Result<bool> ReplyDecoder::step() {
       AEROKV_TRY(begin_unit(bytes));
       return true;
     case State::field:
+      AEROKV_TRY(require_in_frame("field header", kFieldHeaderBytes));
       if (bytes.size() < kFieldHeaderBytes) return false;
       return decode_field(bytes);
     default:
+      AEROKV_TRY(require_in_frame("op header", kOpHeaderBytes));
       if (bytes.size() < kOpHeaderBytes) return false;
       return decode_op(bytes);
   }
