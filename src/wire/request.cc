@@ -118,10 +118,9 @@ void RecordRequest::check_generation(GenerationCheck check, uint32_t expected) {
   generation = check == GenerationCheck::none ? 0 : expected;
 }
 
-Status encode_record_request(const RecordRequest& request, Payload payload,
-                             std::vector<std::byte>& out) {
+Result<size_t> begin_record_request(const RecordRequest& request, uint16_t op_count,
+                                    UnitWriter& writer) {
   AEROKV_TRY(check_names(request));
-  UnitWriter writer(out);
   const size_t frame_at = writer.begin_frame();
   MessageHeader header;
   header.info1 = request.info1;
@@ -131,12 +130,22 @@ Status encode_record_request(const RecordRequest& request, Payload payload,
   header.record_ttl = request.ttl;
   header.transaction_ttl = request.timeout_ms;
   header.field_count = request.user_key ? 4 : 3;
-  header.op_count = static_cast<uint16_t>(request.ops.size());
+  header.op_count = op_count;
   writer.header(header);
   writer.field(FieldType::ns, as_bytes(request.record.ns));
   writer.field(FieldType::set, as_bytes(request.record.set));
   writer.field(FieldType::digest, request.record.digest);
   if (request.user_key) append_user_key(writer, *request.user_key);
+  return frame_at;
+}
+
+Status encode_record_request(const RecordRequest& request, Payload payload,
+                             std::vector<std::byte>& out) {
+  UnitWriter writer(out);
+  Result<size_t> begun =
+      begin_record_request(request, static_cast<uint16_t>(request.ops.size()), writer);
+  if (!begun) return begun.error();
+  const size_t frame_at = *begun;
   uint64_t external_bytes = 0;
   for (size_t i = 0; i < request.ops.size(); ++i) {
     const BinOp& op = request.ops[i];

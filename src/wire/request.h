@@ -102,6 +102,11 @@ enum class Payload : uint8_t { inside, external };
 Status encode_record_request(const RecordRequest& request, Payload payload,
                              std::vector<std::byte>& out);
 
+/// Appends everything before the ops: frame header, message header, fields. The caller appends
+/// exactly `op_count` ops and then calls writer.end_frame() with the returned offset.
+Result<size_t> begin_record_request(const RecordRequest& request, uint16_t op_count,
+                                    UnitWriter& writer);
+
 /// Builds one batch message row by row. A row that equals the one before (apart from the digest)
 /// is written as a repeat; equality of ops is identity of the span.
 /// Source: server batch protocol, version 6.0 and later.
