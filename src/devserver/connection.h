@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: Apache-2.0
+// One client connection: receives messages, has them served one at a time in order, sends answers.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "devserver/service.h"
+
+namespace aerokv::devserver {
+
+class Worker;
+
+/// Used on its worker's thread only.
+class Connection {
+ public:
+  Connection(Worker& worker, uint64_t id, UniqueFd socket, int node);
+  ~Connection();
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  [[nodiscard]] uint64_t id() const { return id_; }
+  [[nodiscard]] int fd() const { return socket_.get(); }
+  [[nodiscard]] int node() const { return client_.node; }
+  [[nodiscard]] bool has_ended() const { return ended_; }
+
+  void on_events(uint32_t events);
+  /// Time has passed, or the node goes on after a freeze.
+  void on_ready();
+
+ private:
+  /// A complete message in front of the input.
+  struct Message {
+    uint8_t type = 0;
+    Bytes body;
+    BufferRef buffer;  ///< holds the body, if it has a buffer of its own
+  };
+  /// An answer that must not leave before its time.
+  struct Held {
+    Answer answer;
+    TimePoint release{};
+  };
+  enum class Input : uint8_t { waiting, complete, broken };
+
+  // Receiving.
+  [[nodiscard]] bool is_receiving() const;
+  bool receive();
+  Input next_message();
+  void end_message();
+
+  // Serving.
+  void serve();
+  bool serve_message();
+  void resume();
+  void finish_message();
+  [[nodiscard]] RequestKind security_kind() const;
+  [[nodiscard]] RequestKind record_kind() const;
+
+  // Faults.
+  bool begin_fault();
+  void answer_with_code(uint8_t code, Answer& out) const;
+
+  // Sending.
+  [[nodiscard]] Answer& output();
+  void flush();
+  void release_held(TimePoint now);
+  void update_interest();
+  void end() { ended_ = true; }
+
+  [[nodiscard]] bool is_frozen() const;
+
+  Worker& worker_;
+  Service& service_;
+  const uint64_t id_;
+  UniqueFd socket_;
+  Client client_;
+
+  std::vector<std::byte> input_;  // received and not yet taken: [begin_, end_)
+  size_t begin_ = 0;
+  size_t end_ = 0;
+  BufferRef large_;  // body of a large message under reception
+  size_t large_bytes_ = 0;
+  size_t large_filled_ = 0;
+  uint8_t large_type_ = 0;
+  bool expects_large_ = false;  // the last message was large: the next probably is
+
+  Message message_;  // being served
+  bool have_message_ = false;
+  Request request_;
+  std::unique_ptr<Continuation> continuation_;
+  Answer collected_;  // the answer of the message, if it is not sent as it grows
+  std::shared_ptr<const Fault> fault_;
+  bool fault_decided_ = false;
+  TimePoint delayed_until_{};
+
+  Answer out_;
+  std::deque<Held> held_;
+  bool mute_ = false;  // reads on, answers nothing more
+  bool close_after_flush_ = false;
+  bool ended_ = false;
+  uint32_t interest_ = 0;
+};
+
+}  // namespace aerokv::devserver

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "devserver/service.h"
+
+#include <algorithm>
+
+namespace aerokv::devserver {
+namespace {
+
+size_t idle_bytes_max(const Options& options) {
+  uint64_t total = 0;
+  for (const NamespaceOptions& ns : options.namespaces) {
+    total += ns.size_bytes * static_cast<uint64_t>(options.nodes);
+  }
+  return static_cast<size_t>(std::min<uint64_t>(total, 2ULL << 30));
+}
+
+}  // namespace
+
+Service::Service(Options o, std::vector<Endpoint> e)
+    : options(std::move(o)),
+      endpoints(std::move(e)),
+      pool(idle_bytes_max(options)),
+      cluster(options, endpoints),
+      users(options.users, options.session_ttl),
+      counters(static_cast<size_t>(options.nodes)),
+      recent_tasks_(static_cast<size_t>(options.nodes)) {
+  for (const NamespaceOptions& ns : options.namespaces) {
+    namespaces.emplace_back(ns, options.nodes, pool);
+    last_nsup_.emplace_back(static_cast<size_t>(options.nodes), started_);
+  }
+}
+
+uint64_t Service::uptime_seconds() const {
+  const auto up = SteadyClock::now() - started_;
+  return static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::seconds>(up).count());
+}
+
+void Service::wake_housekeeping() {
+  const std::scoped_lock lock(housekeeping_mutex_);
+  housekeeping_due_ = true;
+  housekeeping_wanted_.notify_all();
+}
+
+void Service::await_housekeeping(std::chrono::milliseconds time) {
+  std::unique_lock lock(housekeeping_mutex_);
+  housekeeping_wanted_.wait_for(lock, time, [this] { return housekeeping_due_; });
+  housekeeping_due_ = false;
+}
+
+void Service::housekeeping() {
+  const TimePoint now = SteadyClock::now();
+  size_t index = 0;
+  for (Namespace& ns : namespaces) {
+    std::vector<TimePoint>& last = last_nsup_[index++];
+    const bool truncating = ns.truncating.exchange(false);
+    for (int node = 0; node < options.nodes; ++node) {
+      TimePoint& last_run = last[static_cast<size_t>(node)];
+      const std::chrono::seconds period(ns.settings(node).nsup_period_s.load());
+      const bool expired = period.count() > 0 && now - last_run >= period;
+      if (expired) last_run = now;
+      if (expired || truncating) ns.reap(node, expired);
+    }
+  }
+}
+
+}  // namespace aerokv::devserver
