@@ -58,10 +58,10 @@ class Parser {
     if (take("{")) {
       value.type = Json::Type::object;
       while (!failed_ && !take("}")) {
-        if (!value.object.empty() && !take(",")) fail();
-        std::string key = parse_text();
+        if (!value.list.empty() && !take(",")) fail();
+        value.keys.push_back(parse_text());
         if (!take(":")) fail();
-        value.object.emplace_back(std::move(key), parse_value());
+        value.list.push_back(parse_value());
       }
     } else if (take("[")) {
       value.type = Json::Type::list;
@@ -172,8 +172,8 @@ std::vector<Exchange> load(const std::string& file, bool is_official) {
 
 const Json& Json::operator[](std::string_view key) const {
   static const Json kNull;
-  for (const auto& [name, value] : object) {
-    if (name == key) return value;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    if (keys[i] == key) return list[i];
   }
   return kNull;
 }

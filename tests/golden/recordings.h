@@ -6,7 +6,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 namespace aerokv::golden {
@@ -18,8 +17,8 @@ struct Json {
   bool boolean = false;
   int64_t number = 0;
   std::string text;
-  std::vector<Json> list;
-  std::vector<std::pair<std::string, Json>> object;
+  std::vector<Json> list;         ///< elements of a list, values of an object
+  std::vector<std::string> keys;  ///< of an object, one for each value
 
   /// The member `key`, or a null value.
   [[nodiscard]] const Json& operator[](std::string_view key) const;
