@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: Apache-2.0
+// The extension module lmcache_aerospike._native.
+#include <nanobind/nanobind.h>
+
+#include "aerokv/version.h"
+#include "bindings/bind.h"
+
+NB_MODULE(_native, module) {
+  module.doc() = "The engine of lmcache_aerospike; use the classes of the package itself.";
+  module.attr("__version__") = aerokv::kVersion;
+  aerokv::bindings::bind_log(module);
+  aerokv::bindings::bind_devserver(module);
+}
