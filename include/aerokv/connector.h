@@ -17,8 +17,8 @@ namespace aerokv {
 struct Completion {
   uint64_t id = 0;
   bool ok = false;
-  std::string error;           ///< why not ok; empty otherwise
-  std::vector<uint8_t> bits;   ///< one per key in submit order: 1 = hit; same length as the batch
+  std::string error;          ///< why not ok; empty otherwise
+  std::vector<uint8_t> bits;  ///< one per key in submit order: 1 = hit; same length as the batch
 };
 
 /// Submits batches to a store and collects their completions. Thread-safe.
@@ -59,7 +59,11 @@ class Connector {
 
  private:
   struct State;
-  explicit Connector(std::shared_ptr<State> state);
+  Connector(std::shared_ptr<Store> store, std::shared_ptr<State> state);
+
+  // Not part of State: a batch holds its State until the very end, and the store must never be
+  // destroyed on one of its own threads.
+  std::shared_ptr<Store> store_;
   std::shared_ptr<State> state_;
 };
 

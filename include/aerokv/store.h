@@ -55,9 +55,9 @@ struct StoreOptions {
   int num_io_threads = 2;
   int max_connections_per_node = 100;
   uint64_t max_bytes_in_flight = 256ULL << 20;
-  std::chrono::milliseconds read_timeout{1000};   ///< deadline of a load or lookup without bytes
-  std::chrono::milliseconds write_timeout{2000};  ///< the same of a store, delete or touch
-  std::chrono::milliseconds batch_timeout{0};     ///< > 0: the deadline of every batch instead
+  std::chrono::milliseconds read_timeout{1000};    ///< deadline of a load or lookup without bytes
+  std::chrono::milliseconds write_timeout{2000};   ///< the same of a store, delete or touch
+  std::chrono::milliseconds batch_timeout{0};      ///< > 0: the deadline of every batch instead
   std::chrono::milliseconds request_timeout{150};  ///< silence after which a read turns elsewhere
   std::chrono::milliseconds write_request_timeout{1000};
   std::chrono::milliseconds connect_timeout{1000};
@@ -74,8 +74,8 @@ struct Item {
   Bytes payload;        ///< put: the payload
   /// put and touch: instead of StoreOptions::default_ttl_seconds.
   std::optional<int64_t> ttl_seconds{};
-  bool pin = false;       ///< put: never expires, and is marked as pinned
-  Bytes metadata{};       ///< put: opaque bytes kept in the meta record (bin `md`), at most 64 KiB
+  bool pin = false;  ///< put: never expires, and is marked as pinned
+  Bytes metadata{};  ///< put: opaque bytes kept in the meta record (bin `md`), at most 64 KiB
 };
 
 /// hit: loaded, stored, present, removed, touched. miss: not there, or damaged; a normal outcome.
@@ -142,8 +142,8 @@ struct ObjectInfo {
   uint64_t bytes = 0;
   uint32_t segment_count = 0;
   uint64_t segment_bytes = 0;
-  int64_t created_at = 0;      ///< Unix seconds
-  int64_t expires_in = -1;     ///< seconds; -1 = never
+  int64_t created_at = 0;   ///< Unix seconds
+  int64_t expires_in = -1;  ///< seconds; -1 = never
   uint32_t generation = 0;
   bool pin = false;
   bool ready = false;

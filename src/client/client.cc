@@ -94,11 +94,10 @@ void Client::submit(std::span<Command* const> commands) {
   }
 }
 
-NodePtr Client::node_for(uint32_t partition, bool is_write, uint32_t attempt) const {
-  const std::shared_ptr<const ClusterMap> current = map();
-  if (!current) return nullptr;
+NodePtr Client::node_for(const ClusterMap& map, uint32_t partition, bool is_write,
+                         uint32_t attempt) const {
   const uint32_t spread = options_.replica == ReplicaPolicy::any ? partition : 0;
-  return choose_node(*current, {options_.replica, options_.rack_id}, partition, is_write, attempt,
+  return choose_node(map, {options_.replica, options_.rack_id}, partition, is_write, attempt,
                      spread);
 }
 

@@ -36,7 +36,8 @@ class Client {
   [[nodiscard]] std::shared_ptr<const ClusterMap> map() const;
 
   /// The node that a batch row or query of `partition` should go to; null if none is known.
-  [[nodiscard]] NodePtr node_for(uint32_t partition, bool is_write, uint32_t attempt) const;
+  [[nodiscard]] NodePtr node_for(const ClusterMap& map, uint32_t partition, bool is_write,
+                                 uint32_t attempt) const;
 
   /// Asks every active node one info command over fresh connections and waits for the answers.
   struct NodeInfo {
@@ -68,7 +69,6 @@ class Client {
   std::vector<std::unique_ptr<IoLoop>> loops_;
   std::unique_ptr<Tender> tender_;
   std::atomic<uint32_t> next_loop_{0};
-  mutable std::atomic<uint32_t> spread_{0};
   std::mutex close_mutex_;
   bool closed_ = false;  // guarded by close_mutex_
 };

@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/chunk_store.h"
+
+#include <algorithm>
+#include <map>
+
+#include "base/log.h"
+#include "store/key_batches.h"
+#include "store/listing.h"
+#include "store/object_get.h"
+#include "store/object_put.h"
+#include "store/row_batch.h"
+
+namespace aerokv {
+
+const char* miss_reason_name(MissReason reason) {
+  switch (reason) {
+    case MissReason::not_found:
+      return "not_found";
+    case MissReason::not_ready:
+      return "not_ready";
+    case MissReason::bad_meta:
+      return "bad_meta";
+    case MissReason::too_large:
+      return "too_large";
+    case MissReason::segment_missing:
+      return "segment_missing";
+    case MissReason::segment_size:
+      return "segment_size";
+    case MissReason::segment_sum:
+      return "segment_sum";
+    case MissReason::payload_hash:
+      return "payload_hash";
+  }
+  return "unknown";
+}
+
+Result<std::unique_ptr<Store>> Store::open(StoreOptions options) {
+  Result<std::unique_ptr<store::ChunkStore>> opened = store::ChunkStore::open(std::move(options));
+  if (!opened) return opened.error();
+  return std::unique_ptr<Store>(*std::move(opened));
+}
+
+namespace store {
+namespace {
+
+// The slowest link on which a batch is still waited for; deadlines grow with bytes by this.
+constexpr uint64_t kSlowestBytesPerMs = 50'000;
+
+constexpr size_t kMetadataBytesMax = 64 << 10;
+constexpr size_t kBatchItemsMax = 1 << 20;
+
+Result<client::ClientOptions> client_options(const StoreOptions& options) {
+  client::ClientOptions out;
+  Result<std::vector<wire::Endpoint>> seeds = wire::parse_endpoints(options.hosts, 3000);
+  if (!seeds) return seeds.error().with_context("hosts");
+  out.seeds = *std::move(seeds);
+  out.ns = options.ns;
+  out.cluster_name = options.cluster_name;
+  out.user = options.username;
+  out.password = options.password;
+  out.use_alternate_addresses = options.use_services_alternate;
+  switch (options.replica) {
+    case Replica::master:
+      out.replica = client::ReplicaPolicy::master;
+      break;
+    case Replica::sequence:
+      out.replica = client::ReplicaPolicy::sequence;
+      break;
+    case Replica::any:
+      out.replica = client::ReplicaPolicy::any;
+      break;
+    case Replica::prefer_rack:
+      out.replica = client::ReplicaPolicy::prefer_rack;
+      break;
+  }
+  out.rack_id = options.rack_id;
+  out.io_threads = options.num_io_threads;
+  out.connections_per_node_max = options.max_connections_per_node;
+  out.bytes_in_flight_max = options.max_bytes_in_flight;
+  out.connect_timeout = options.connect_timeout;
+  out.read_attempt_timeout = options.request_timeout;
+  out.write_attempt_timeout = options.write_request_timeout;
+  out.tend_interval = options.tend_interval;
+  return out;
+}
+
+Status check(const StoreOptions& options) {
+  if (options.set_name.size() > kSetBytesMax) {
+    return {Code::invalid, "set_name: longer than " + std::to_string(kSetBytesMax) + " bytes"};
+  }
+  if (options.replica == Replica::prefer_rack && options.rack_id < 0) {
+    return {Code::invalid, "rack_id: needed for replica \"prefer_rack\""};
+  }
+  if (options.segment_ttl_grace_seconds < 0) {
+    return {Code::invalid, "segment_ttl_grace_seconds: negative"};
+  }
+  const std::pair<const char*, milliseconds> times[] = {
+      {"read_timeout_ms", options.read_timeout},
+      {"write_timeout_ms", options.write_timeout},
+      {"request_timeout_ms", options.request_timeout},
+      {"write_request_timeout_ms", options.write_request_timeout},
+      {"connect_timeout_ms", options.connect_timeout},
+      {"tend_interval_ms", options.tend_interval}};
+  for (const auto& [name, value] : times) {
+    if (value.count() < 1) return {Code::invalid, std::string(name) + ": expected at least 1"};
+  }
+  if (options.max_bytes_in_flight < 1) return {Code::invalid, "max_bytes_in_flight: expected > 0"};
+  return {};
+}
+
+std::optional<uint64_t> nonzero(uint64_t value) {
+  return value == 0 ? std::nullopt : std::optional<uint64_t>(value);
+}
+
+/// Asks all nodes what the namespace allows. Nodes that do not answer now are not waited for, as
+/// long as one does; the smallest limit of those that did counts.
+Result<ResolvedLimits> discover(const client::Client& client, const StoreOptions& options) {
+  std::vector<NamespaceFacts> facts;
+  Status failure(Code::unavailable, "namespace " + options.ns + ": no node answered");
+  for (const client::Client::NodeInfo& info :
+       client.info_all("namespace/" + options.ns, options.connect_timeout)) {
+    if (!info.status.ok()) {
+      failure = info.status;
+      continue;
+    }
+    Result<NamespaceFacts> parsed = parse_namespace_facts(options.ns, info.value);
+    if (!parsed) return parsed.error().with_context("node " + info.node);
+    Result<std::string> warning = check_ttl(options.default_ttl_seconds, *parsed);
+    if (!warning) return warning.error().with_context("node " + info.node);
+    if (!warning->empty()) log(LogLevel::warning, "limits:ttl", *warning);
+    facts.push_back(*std::move(parsed));
+  }
+  if (facts.empty()) return failure;
+  const LimitOverrides overrides{nonzero(options.target_segment_bytes),
+                                 nonzero(options.max_segment_bytes), options.min_segment_bytes,
+                                 nonzero(options.single_record_threshold_bytes)};
+  Result<ResolvedLimits> limits = resolve_limits(overrides, facts);
+  if (!limits) return limits.error();
+  for (const std::string& warning : limits->warnings) log(LogLevel::warning, warning, warning);
+  log(LogLevel::info, "limits",
+      "namespace " + options.ns + ": record limit " + std::to_string(limits->record_bytes_max) +
+          " bytes (" + std::string(limits->record_bytes_source) + " of " +
+          std::to_string(facts.size()) + " nodes), segments up to " +
+          std::to_string(limits->segments.target_bytes) + " bytes");
+  return limits;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<ChunkStore>> ChunkStore::open(StoreOptions options) {
+  AEROKV_TRY(check(options));
+  Result<client::ClientOptions> client_opts = client_options(options);
+  if (!client_opts) return client_opts.error();
+  options.password.clear();
+  Result<std::unique_ptr<client::Client>> client = client::Client::connect(*client_opts);
+  if (!client) return client.error();
+  Result<ResolvedLimits> limits = discover(**client, options);
+  if (!limits) return limits.error();
+  auto context = std::make_shared<Context>();
+  context->options = std::move(options);
+  context->limits = *std::move(limits);
+  context->client = *std::move(client);
+  return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(context)));
+}
+
+ChunkStore::~ChunkStore() {
+  close();
+}
+
+void ChunkStore::close() {
+  context_->client->close();
+}
+
+TimePoint ChunkStore::deadline(Operation operation, const std::vector<Item>& items) const {
+  const StoreOptions& options = context_->options;
+  const TimePoint now = SteadyClock::now();
+  if (options.batch_timeout.count() > 0) return now + options.batch_timeout;
+  uint64_t bytes = context_->open_payload_bytes.load(std::memory_order_relaxed);
+  for (const Item& item : items) bytes += item.target.size() + item.payload.size();
+  const bool is_read = operation == Operation::get || operation == Operation::exists;
+  return now + (is_read ? options.read_timeout : options.write_timeout) +
+         milliseconds(static_cast<int64_t>(bytes / kSlowestBytesPerMs));
+}
+
+Status ChunkStore::check_items(const std::vector<Item>& items) {
+  if (items.size() > kBatchItemsMax) {
+    return {Code::invalid, "batch of " + std::to_string(items.size()) + " keys, limit " +
+                               std::to_string(kBatchItemsMax)};
+  }
+  for (size_t i = 0; i < items.size(); ++i) {
+    const std::string what = "item " + std::to_string(i);
+    if (Status status = check_logical_key(items[i].key); !status) return status.with_context(what);
+    if (items[i].payload.size() > kChunkBytesMax || items[i].target.size() > kChunkBytesMax) {
+      return {Code::invalid, what + ": more than " + std::to_string(kChunkBytesMax) + " bytes"};
+    }
+    if (items[i].metadata.size() > kMetadataBytesMax) {
+      return {Code::invalid, what + ": metadata of " + std::to_string(items[i].metadata.size()) +
+                                 " bytes, limit " + std::to_string(kMetadataBytesMax)};
+    }
+    const int64_t ttl = items[i].ttl_seconds.value_or(0);
+    if (ttl < -2 || ttl > int64_t{kTtlSecondsMax}) {
+      return {Code::invalid, what + ": ttl_seconds " + std::to_string(ttl) + ", expected -2 to " +
+                                 std::to_string(kTtlSecondsMax)};
+    }
+  }
+  return {};
+}
+
+void ChunkStore::submit(Operation operation, std::vector<Item> items, BatchDone done) {
+  if (Status status = check_items(items); !status) {
+    std::vector<ItemResult> results(items.size());
+    for (ItemResult& result : results) result.status = status;
+    return done(std::move(results));
+  }
+  if (items.empty()) return done({});
+  const TimePoint due = deadline(operation, items);
+  if (operation == Operation::get && context_->options.refresh_ttl_on_read) {
+    done = refresh_after(items, std::move(done));
+  }
+  const size_t count = items.size();
+  const auto batch =
+      std::make_shared<Batch>(context_, operation, std::move(items), due, std::move(done));
+  if (operation == Operation::exists) return start_exists(batch);
+  if (operation == Operation::remove) return start_remove(batch);
+  if (operation == Operation::touch) return start_touch(batch);
+  std::vector<client::Command*> commands;
+  for (size_t i = 0; i < count; ++i) {
+    if (operation == Operation::get) {
+      ObjectGet::start(batch, i, commands);
+    } else {
+      ObjectPut::start(batch, i, commands);
+    }
+  }
+  context_->client->submit(commands);
+}
+
+/// Loaded objects live on for a full TTL; a batch of touches follows behind the load, which does
+/// not wait for it.
+BatchDone ChunkStore::refresh_after(const std::vector<Item>& items, BatchDone done) {
+  std::vector<std::string> keys;
+  keys.reserve(items.size());
+  for (const Item& item : items) keys.push_back(item.key);
+  return [context = context_, keys = std::move(keys),
+          done = std::move(done)](std::vector<ItemResult> results) {
+    std::vector<Item> touched;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i].outcome == Outcome::hit) touched.emplace_back().key = keys[i];
+    }
+    if (!touched.empty()) {
+      const TimePoint due = SteadyClock::now() + context->options.write_timeout;
+      start_touch(std::make_shared<Batch>(context, Operation::touch, std::move(touched), due,
+                                          [](const std::vector<ItemResult>&) {}));
+    }
+    done(std::move(results));
+  };
+}
+
+Result<std::vector<ObjectInfo>> ChunkStore::list(uint32_t& cursor, size_t count) {
+  return list_objects(*context_, cursor, count);
+}
+
+Result<ObjectDetails> ChunkStore::inspect(const std::string& key) {
+  return inspect_object(context_, key);
+}
+
+StoreStats ChunkStore::stats() const {
+  const auto read = [](const auto& counter) { return counter.load(std::memory_order_relaxed); };
+  StoreStats stats;
+  for (size_t i = 0; i < kOperations; ++i) {
+    const Counters::PerOperation& from = context_->counters.operations[i];
+    stats.operations[i] = {read(from.items), read(from.hits), read(from.misses), read(from.errors),
+                           read(from.bytes)};
+  }
+  for (size_t i = 0; i < kMissReasons; ++i) {
+    stats.misses_by_reason[i] = read(context_->counters.misses_by_reason[i]);
+  }
+  const client::ClientStats& client = context_->client->stats();
+  stats.requests = read(client.attempts);
+  stats.retries = read(client.retries);
+  stats.stalls = read(client.stalls);
+  stats.connection_errors = read(client.connection_errors);
+  stats.bytes_in_flight = read(client.bytes_in_flight);
+  stats.bytes_in_flight_peak = read(client.bytes_in_flight_peak);
+  stats.damaged_keys = context_->damaged.size();
+  for (const client::NodePtr& node : context_->client->map()->nodes) {
+    stats.nodes.push_back({node->name(), node->endpoint().to_string(), node->is_suspect(),
+                           read(node->requests), read(node->failures),
+                           read(node->connections_open)});
+  }
+  return stats;
+}
+
+StoreLimits ChunkStore::limits() const {
+  const ResolvedLimits& limits = context_->limits;
+  return {limits.record_bytes_max,
+          std::string(limits.record_bytes_source),
+          limits.segments.target_bytes,
+          limits.segments.max_bytes,
+          limits.segments.min_bytes,
+          limits.segments.single_record_bytes,
+          limits.warnings};
+}
+
+}  // namespace store
+}  // namespace aerokv

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "aerokv/store.h"
+#include "store/context.h"
+
+namespace aerokv::store {
+
+/// The Store over the cluster client. The contract is that of aerokv::Store.
+class ChunkStore final : public Store {
+ public:
+  static Result<std::unique_ptr<ChunkStore>> open(StoreOptions options);
+  ~ChunkStore() override;
+
+  void submit(Operation operation, std::vector<Item> items, BatchDone done) override;
+  Result<std::vector<ObjectInfo>> list(uint32_t& cursor, size_t count) override;
+  Result<ObjectDetails> inspect(const std::string& key) override;
+  [[nodiscard]] StoreStats stats() const override;
+  [[nodiscard]] StoreLimits limits() const override;
+  [[nodiscard]] const StoreOptions& options() const override { return context_->options; }
+  void close() override;
+
+ private:
+  explicit ChunkStore(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+
+  [[nodiscard]] TimePoint deadline(Operation operation, const std::vector<Item>& items) const;
+  static Status check_items(const std::vector<Item>& items);
+  BatchDone refresh_after(const std::vector<Item>& items, BatchDone done);
+
+  const std::shared_ptr<Context> context_;
+};
+
+}  // namespace aerokv::store

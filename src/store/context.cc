@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "store/context.h"
+
+#include "store/orphans.h"
+
+namespace aerokv::store {
+
+uint64_t DamagedKeys::identity(const wire::Digest& digest) {
+  return load_be<uint64_t>(digest.data() + 8);
+}
+
+void DamagedKeys::add(const wire::Digest& meta) {
+  const std::scoped_lock lock(mutex_);
+  if (keys_.size() >= kKeysMax) keys_.clear();
+  keys_.insert(identity(meta));
+  count_.store(keys_.size());
+}
+
+void DamagedKeys::remove(const wire::Digest& meta) {
+  if (count_.load() == 0) return;
+  const std::scoped_lock lock(mutex_);
+  keys_.erase(identity(meta));
+  count_.store(keys_.size());
+}
+
+bool DamagedKeys::contains(const wire::Digest& meta) const {
+  if (count_.load() == 0) return false;
+  const std::scoped_lock lock(mutex_);
+  return keys_.contains(identity(meta));
+}
+
+uint32_t Context::wire_ttl(int64_t ttl_seconds) {
+  return static_cast<uint32_t>(ttl_seconds);
+}
+
+uint32_t Context::segment_wire_ttl(int64_t ttl_seconds) const {
+  if (ttl_seconds <= 0) return wire_ttl(ttl_seconds);
+  return static_cast<uint32_t>(
+      std::min<int64_t>(kTtlSecondsMax, ttl_seconds + options.segment_ttl_grace_seconds));
+}
+
+Batch::Batch(std::shared_ptr<Context> context, Operation operation, std::vector<Item> items,
+             TimePoint deadline, BatchDone done)
+    : context_(std::move(context)),
+      operation_(operation),
+      items_(std::move(items)),
+      deadline_(deadline),
+      done_(std::move(done)),
+      results_(items_.size()),
+      left_(items_.size()) {
+  for (const Item& item : items_) payload_bytes_ += item.target.size() + item.payload.size();
+  context_->open_payload_bytes.fetch_add(payload_bytes_, std::memory_order_relaxed);
+}
+
+void Batch::finish(size_t index, ItemResult result) {
+  Counters::PerOperation& counter = context_->counters.operations[static_cast<size_t>(operation_)];
+  counter.items.fetch_add(1, std::memory_order_relaxed);
+  counter.bytes.fetch_add(result.bytes, std::memory_order_relaxed);
+  std::atomic<uint64_t>& outcome = result.outcome == Outcome::hit    ? counter.hits
+                                   : result.outcome == Outcome::miss ? counter.misses
+                                                                     : counter.errors;
+  outcome.fetch_add(1, std::memory_order_relaxed);
+  results_[index] = std::move(result);
+  // acq_rel: the thread that takes the last one sees every result and every received byte.
+  if (left_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  std::vector<Orphans> orphans;
+  for (const auto& [item_index, first] : overwrites_) {
+    orphans.push_back({items_[item_index].key, first});
+  }
+  if (orphans.empty()) return report();
+  remove_orphans(context_, std::move(orphans), [self = shared_from_this()] { self->report(); });
+}
+
+void Batch::note_overwrite(size_t index, uint32_t first_orphan) {
+  const std::scoped_lock lock(mutex_);
+  overwrites_.emplace_back(index, first_orphan);
+}
+
+void Batch::report() {
+  context_->open_payload_bytes.fetch_sub(payload_bytes_, std::memory_order_relaxed);
+  const BatchDone done = std::move(done_);
+  done(std::move(results_));
+}
+
+}  // namespace aerokv::store

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the operations of one store share.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+
+#include "aerokv/store.h"
+#include "client/client.h"
+#include "store/keys.h"
+#include "store/limits.h"
+#include "wire/digest.h"
+#include "wire/request.h"
+
+namespace aerokv::store {
+
+/// Counters of a store; relaxed.
+struct Counters {
+  struct PerOperation {
+    std::atomic<uint64_t> items{0}, hits{0}, misses{0}, errors{0}, bytes{0};
+  };
+  std::array<PerOperation, kOperations> operations;
+  std::array<std::atomic<uint64_t>, kMissReasons> misses_by_reason{};
+};
+
+/// Keys whose records are known to be damaged: lookups call them absent until they are stored
+/// again. Remembers the newest kKeysMax. Thread-safe.
+class DamagedKeys {
+ public:
+  static constexpr size_t kKeysMax = 1 << 16;
+
+  void add(const wire::Digest& meta);
+  void remove(const wire::Digest& meta);
+  [[nodiscard]] bool contains(const wire::Digest& meta) const;
+  [[nodiscard]] size_t size() const { return count_.load(std::memory_order_relaxed); }
+
+ private:
+  // Eight bytes of a cryptographic hash identify a key well enough to call it absent.
+  static uint64_t identity(const wire::Digest& digest);
+
+  std::atomic<size_t> count_{0};  // read first: lookups of a healthy store take no lock
+  mutable std::mutex mutex_;
+  std::unordered_set<uint64_t> keys_;  // guarded by mutex_
+};
+
+/// Lives as long as any operation of the store. Thread-safe.
+struct Context {
+  StoreOptions options;
+  ResolvedLimits limits;
+  std::unique_ptr<client::Client> client;
+  Counters counters;
+  DamagedKeys damaged;
+  std::atomic<uint64_t> open_payload_bytes{0};  ///< of all batches that are not done
+
+  [[nodiscard]] wire::Digest meta_digest(std::string_view key) const {
+    return wire::compute_digest(options.set_name, meta_user_key(key));
+  }
+  [[nodiscard]] wire::Digest segment_digest(std::string_view key, uint32_t index) const {
+    return wire::compute_digest(options.set_name, segment_user_key(key, index));
+  }
+  [[nodiscard]] wire::RecordRef record(const wire::Digest& digest) const {
+    return {options.ns, options.set_name, digest};
+  }
+
+  /// TTL words for the wire: of the meta record, and of segments, which live a little longer.
+  [[nodiscard]] static uint32_t wire_ttl(int64_t ttl_seconds);
+  [[nodiscard]] uint32_t segment_wire_ttl(int64_t ttl_seconds) const;
+
+  void count_miss(MissReason reason) {
+    counters.misses_by_reason[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+  }
+};
+
+/// The batch that an object's operation belongs to. Results are written from I/O threads, each by
+/// one; the last one reports.
+class Batch : public std::enable_shared_from_this<Batch> {
+ public:
+  Batch(std::shared_ptr<Context> context, Operation operation, std::vector<Item> items,
+        TimePoint deadline, BatchDone done);
+
+  [[nodiscard]] Context& context() const { return *context_; }
+  [[nodiscard]] const std::shared_ptr<Context>& context_ptr() const { return context_; }
+  [[nodiscard]] const Item& item(size_t index) const { return items_[index]; }
+  [[nodiscard]] size_t size() const { return items_.size(); }
+  [[nodiscard]] TimePoint deadline() const { return deadline_; }
+
+  /// Sets the result of one item; exactly once each.
+  void finish(size_t index, ItemResult result);
+
+  /// An object replaced an older one, which may have had segments from `first` on. They are
+  /// removed before the batch reports: a later, larger store of the key must not meet the removal.
+  void note_overwrite(size_t index, uint32_t first_orphan);
+
+ private:
+  void report();
+
+  const std::shared_ptr<Context> context_;
+  const Operation operation_;
+  const std::vector<Item> items_;
+  const TimePoint deadline_;
+  BatchDone done_;
+  std::vector<ItemResult> results_;
+  std::atomic<size_t> left_;
+  uint64_t payload_bytes_ = 0;
+  std::mutex mutex_;
+  std::vector<std::pair<size_t, uint32_t>> overwrites_;  // guarded by mutex_
+};
+
+}  // namespace aerokv::store
