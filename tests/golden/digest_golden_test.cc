@@ -11,7 +11,7 @@ namespace aerokv::golden {
 namespace {
 
 TEST(GoldenDigests, AllAgree) {
-  const Json file = parse_json(read_golden("digests.json"));
+  const Json file = parse_json(read_golden("aerospike/digests.json"));
   ASSERT_EQ(file["vectors"].list.size(), 40U);
   for (const Json& vector : file["vectors"].list) {
     const std::string& set = vector["set"].text;

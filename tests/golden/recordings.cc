@@ -183,8 +183,8 @@ Json parse_json(std::string_view text) {
 }
 
 std::string read_golden(const std::string& name) {
-  std::ifstream in(AEROKV_SOURCE_DIR "/tests/golden/aerospike/" + name, std::ios::binary);
-  if (!in) ADD_FAILURE() << "cannot open tests/golden/aerospike/" << name;
+  std::ifstream in(AEROKV_SOURCE_DIR "/tests/golden/" + name, std::ios::binary);
+  if (!in) ADD_FAILURE() << "cannot open tests/golden/" << name;
   return {std::istreambuf_iterator<char>(in), {}};
 }
 
@@ -212,10 +212,10 @@ std::string to_hex(const std::vector<std::byte>& bytes) {
 }
 
 std::vector<Exchange> load_exchanges() {
-  return load("exchanges.jsonl", false);
+  return load("aerospike/exchanges.jsonl", false);
 }
 std::vector<Exchange> load_connect_sequence() {
-  return load("connect_sequence.jsonl", true);
+  return load("aerospike/connect_sequence.jsonl", true);
 }
 
 }  // namespace aerokv::golden

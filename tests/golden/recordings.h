@@ -28,7 +28,7 @@ struct Json {
 /// Fails the running test and returns null if `text` is not one JSON value.
 Json parse_json(std::string_view text);
 
-/// The whole file `name` of tests/golden/aerospike; fails the running test if there is none.
+/// The whole file `name` under tests/golden; fails the running test if there is none.
 std::string read_golden(const std::string& name);
 
 std::vector<std::byte> from_hex(std::string_view text);
