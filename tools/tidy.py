@@ -86,12 +86,12 @@ class Source:
 
     @property
     def is_library(self) -> bool:
-        """Whether this is part of the engine, tests and the Python border aside."""
+        """Whether this is part of the engine; tests, programs and the Python border aside."""
         return (
             self.is_cpp
             and self.path.startswith(("src/", "include/"))
             and not self.path.startswith("src/bindings/")
-            and not self.name.endswith(("_test.cc", "_fuzz.cc"))
+            and not self.name.endswith(("_test.cc", "_fuzz.cc", "main.cc"))
         )
 
     def code(self) -> str:
@@ -201,7 +201,8 @@ def check_built(source: Source) -> Iterator[Finding]:
         directory = directory.parent
     relative = (source.root / source.path).relative_to(directory).as_posix()
     listed = (directory / "CMakeLists.txt").read_text()
-    if not re.search(rf"(?<![\w/.-]){re.escape(relative)}(?![\w.-])", listed):
+    named = rf"(?<![\w/.-]){re.escape(relative)}(?![\w.-])|_fuzz\({re.escape(relative[:-8])}\b"
+    if not re.search(named, listed):
         yield source.find(1, f"not built: {relative} is not in {directory.name}/CMakeLists.txt")
 
 

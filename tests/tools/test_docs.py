@@ -37,6 +37,19 @@ def test_errors_table_equals_the_enum() -> None:
     assert all(row[1] for row in rows)
 
 
+def test_errors_table_equals_the_python_classes() -> None:
+    source = (ROOT / "python/lmcache_aerospike/errors.py").read_text()
+    listing = source.split("_BY_CODE", 1)[1].split("(", 1)[1].split(")", 1)[0]
+    code_of = {
+        block.split("(", 1)[0]: code[1]
+        for block in source.split("\nclass ")[1:]
+        if (code := re.search(r'default_code.* = "(\w+)"', block))
+    }
+    classes = {code_of[name]: f"`{name}`" for name in re.findall(r"\w+Error", listing)}
+    rows = table("docs/reference/errors.md", "# Errors")
+    assert {row[0].strip("`"): row[3] for row in rows if row[3]} == classes
+
+
 def test_code_names_equal_the_enum() -> None:
     source = (ROOT / "src/base/status.cc").read_text()
     pairs = re.findall(r'case Code::(\w+):\s*return "(\w+)";', source)
