@@ -20,13 +20,13 @@ constexpr milliseconds kWriteGrace{500};
 
 }  // namespace
 
-Connection::Connection(NodePtr node, const ClientOptions& options)
-    : node_(std::move(node)), options_(options) {}
+Connection::Connection(NodePtr node, const ClientOptions& options, void* owner)
+    : node_(std::move(node)), options_(options), owner_(owner) {}
 
 Status Connection::open(TimePoint now) {
   if (!options_.user.empty()) {
     session_ = node_->session();
-    if (!session_) return {Code::unavailable, "node " + node_->label() + ": no session yet"};
+    if (!session_) return {Code::denied, "node " + node_->label() + ": no session yet"};
     if (!session_->token.empty()) {
       AEROKV_TRY(wire::encode_authenticate(options_.user, session_->token, hello_));
     }

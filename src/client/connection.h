@@ -23,7 +23,8 @@ class Connection final : private wire::ReplySink {
     TimePoint enqueued_at{};
   };
 
-  Connection(NodePtr node, const ClientOptions& options);
+  /// `owner` is whatever the loop wants to find again by owner().
+  Connection(NodePtr node, const ClientOptions& options, void* owner);
 
   /// Errors: unavailable, denied (no session).
   Status open(TimePoint now);
@@ -52,6 +53,9 @@ class Connection final : private wire::ReplySink {
   [[nodiscard]] bool has_writes() const { return write_count_ > 0; }
   [[nodiscard]] int fd() const { return socket_.fd(); }
   [[nodiscard]] const NodePtr& node() const { return node_; }
+  [[nodiscard]] void* owner() const { return owner_; }
+  /// The server no longer takes this connection's session.
+  void reject_session() { node_->reject_session(session_); }
   [[nodiscard]] TimePoint last_progress() const { return last_progress_; }
   /// The earliest deadline of a command on this connection.
   [[nodiscard]] TimePoint earliest_deadline() const;
@@ -74,6 +78,7 @@ class Connection final : private wire::ReplySink {
 
   const NodePtr node_;
   const ClientOptions& options_;
+  void* const owner_;
   Socket socket_;
   State state_ = State::connecting;
   std::shared_ptr<const Session> session_;

@@ -26,6 +26,7 @@ constexpr milliseconds kCheckInterval{1};
 constexpr milliseconds kExpiryInterval{20};
 constexpr milliseconds kBackOffFirst{5};
 constexpr milliseconds kBackOffMax{200};
+constexpr milliseconds kLoginPause{50};
 constexpr std::chrono::seconds kTrimInterval{1};
 constexpr std::chrono::seconds kExtraConnectionTtl{5};
 constexpr int kTickMs = 5;
@@ -112,7 +113,8 @@ void IoLoop::run() {
       }
       // A connection dies only in its own drive() or in check_time(), so the pointers of this
       // round stay valid.
-      drive(pool_of(connection->node()), connection, events[static_cast<size_t>(i)].events, now);
+      drive(*static_cast<Pool*>(connection->owner()), connection,
+            events[static_cast<size_t>(i)].events, now);
     }
     if (woken) {
       clear_event_fd(wake_fd_.get());
@@ -154,17 +156,22 @@ void IoLoop::route(Command* command) {
   if (!node) {
     return finish(command, {Code::unavailable, "no node of the cluster is known"});
   }
-  pool_of(node).waiting.push_back(command);
+  pool_of(node, lane_of(command->plan)).waiting.push_back(command);
 }
 
-IoLoop::Pool& IoLoop::pool_of(const NodePtr& node) {
-  Pool& pool = pools_[node.get()];
+IoLoop::Lane IoLoop::lane_of(const Command::Plan& plan) {
+  if (plan.is_write) return plan.payload_bytes > 0 ? Lane::store : Lane::small_write;
+  return plan.payload_bytes > 0 ? Lane::load : Lane::small_read;
+}
+
+IoLoop::Pool& IoLoop::pool_of(const NodePtr& node, Lane lane) {
+  Pool& pool = pools_[{node.get(), lane}];
   if (!pool.node) pool.node = node;
   return pool;
 }
 
 void IoLoop::pump_all(TimePoint now) {
-  for (auto& [node, pool] : pools_) {
+  for (auto& [key, pool] : pools_) {
     if (!pool.waiting.empty()) pump(pool, now);
   }
 }
@@ -220,7 +227,7 @@ Connection* IoLoop::find_room(Pool& pool, const Command& command, TimePoint now)
 }
 
 Connection* IoLoop::open_connection(Pool& pool, TimePoint now) {
-  auto connection = std::make_unique<Connection>(pool.node, options_);
+  auto connection = std::make_unique<Connection>(pool.node, options_, &pool);
   Status status = connection->open(now);
   if (status) {
     epoll_event event{};
@@ -233,7 +240,8 @@ Connection* IoLoop::open_connection(Pool& pool, TimePoint now) {
   }
   if (!status) {
     stats_.connection_errors.fetch_add(1, std::memory_order_relaxed);
-    pool.node->suspect(now);
+    const bool awaits_login = status.code() == Code::denied;
+    if (!awaits_login) pool.node->suspect(now);
     std::deque<Command*> waiting = std::exchange(pool.waiting, {});
     for (Command* command : waiting) attempt_failed(command, status, true, now);
     wake_tend_();
@@ -287,9 +295,16 @@ void IoLoop::drive(Pool& pool, Connection* connection, uint32_t events, TimePoin
   for (const Duration wait : connection->take_waits()) {
     pool.add_wait(wait);
   }
+  bool login_expired = false;
   for (Command* command : outcome.answered) {
     account(-static_cast<int64_t>(command->plan.payload_bytes));
+    login_expired |= wire::result_retry(command->result_code()) == wire::Retry::log_in;
     answered(command, now);
+  }
+  if (outcome.error.ok() && login_expired) {
+    connection->reject_session();
+    wake_tend_();
+    outcome.error = {Code::denied, "the session has expired"};
   }
   if (!outcome.error.ok()) return fail_connection(pool, connection, outcome.error, now);
   update_interest(*connection);
@@ -322,27 +337,36 @@ void IoLoop::fail_connection(Pool& pool, Connection* connection, const Status& e
                              TimePoint now) {
   stats_.connection_errors.fetch_add(1, std::memory_order_relaxed);
   const Status described = error.with_context("node " + pool.node->label());
-  // An idle connection that the server closed says nothing about the node.
-  const std::vector<Command*> commands = connection->abandon();
-  if (!commands.empty()) {
+  const std::vector<Command*> commands = discard(pool, connection);
+  // An idle connection that the server closed says nothing about the node, nor does a login.
+  if (!commands.empty() && error.code() != Code::denied) {
     pool.node->suspect(now);
     wake_tend_();
   }
-  pool.node->connections_open.fetch_sub(1, std::memory_order_relaxed);
-  std::erase_if(pool.connections, [&](const auto& item) { return item.get() == connection; });
   for (Command* command : commands) {
     account(-static_cast<int64_t>(command->plan.payload_bytes));
     attempt_failed(command, described, pool.connections.empty(), now);
   }
 }
 
+std::vector<Command*> IoLoop::discard(Pool& pool, Connection* connection) {
+  std::vector<Command*> commands = connection->abandon();
+  pool.node->connections_open.fetch_sub(1, std::memory_order_relaxed);
+  std::erase_if(pool.connections, [&](const auto& item) { return item.get() == connection; });
+  return commands;
+}
+
 void IoLoop::attempt_failed(Command* command, Status error, bool back_off, TimePoint now) {
-  const uint32_t attempt = ++command->attempt_;
+  // Waiting for a new login is nobody's failure: only the deadline bounds it.
+  const bool awaits_login = error.code() == Code::denied && command->plan.node == nullptr;
+  const uint32_t attempt = awaits_login ? command->attempt_ : ++command->attempt_;
   const bool exhausted =
       command->plan.node != nullptr ||
       (!command->plan.is_write && attempt >= static_cast<uint32_t>(options_.read_attempts_max));
   milliseconds pause{0};
-  if (back_off && attempt > 1) {
+  if (awaits_login) {
+    pause = kLoginPause;
+  } else if (back_off && attempt > 1) {
     pause = std::min(kBackOffMax, kBackOffFirst * (1 << std::min<uint32_t>(attempt - 1, 10)));
   } else if (back_off) {
     pause = kBackOffFirst;
@@ -374,7 +398,7 @@ void IoLoop::check_time(TimePoint now) {
   next_check_ = now + kCheckInterval;
   const bool expire = now >= next_expiry_;
   if (expire) next_expiry_ = now + kExpiryInterval;
-  for (auto& [node, pool] : pools_) {
+  for (auto& [key, pool] : pools_) {
     if (expire && !pool.waiting.empty()) expire_waiting(pool, now);
     for (size_t i = 0; i < pool.connections.size();) {
       Connection* connection = pool.connections[i].get();
@@ -394,7 +418,7 @@ void IoLoop::check_time(TimePoint now) {
   }
   if (now >= next_trim_) {
     next_trim_ = now + kTrimInterval;
-    for (auto& [node, pool] : pools_) trim_idle(pool, now);
+    for (auto& [key, pool] : pools_) trim_idle(pool, now);
     drop_inactive_pools(now);
   }
 }
@@ -426,9 +450,7 @@ void IoLoop::trim_idle(Pool& pool, TimePoint now) {
         i == 0 ? Duration(options_.idle_connection_ttl)
                : std::min<Duration>(options_.idle_connection_ttl, kExtraConnectionTtl);
     if (now - connection.last_progress() < ttl) continue;
-    connection.abandon();
-    pool.node->connections_open.fetch_sub(1, std::memory_order_relaxed);
-    pool.connections.erase(pool.connections.begin() + static_cast<std::ptrdiff_t>(i));
+    discard(pool, &connection);
   }
 }
 
@@ -455,7 +477,7 @@ void IoLoop::drop_inactive_pools(TimePoint now) {
 int IoLoop::wait_ms(TimePoint now) const {
   if (command_count_ == 0) return 1000;
   bool any_waiting = false;
-  for (const auto& [node, pool] : pools_) any_waiting = any_waiting || !pool.waiting.empty();
+  for (const auto& [key, pool] : pools_) any_waiting = any_waiting || !pool.waiting.empty();
   if (any_waiting) return 1;
   if (delayed_.empty()) return kTickMs;
   const auto left = std::chrono::ceil<milliseconds>(delayed_.top().due - now).count();
@@ -469,13 +491,13 @@ void IoLoop::close_everything() {
     commands.swap(inbox_);
   }
   command_count_ += commands.size();
-  for (auto& [node, pool] : pools_) {
+  for (auto& [key, pool] : pools_) {
     for (const auto& connection : pool.connections) {
       for (Command* command : connection->abandon()) {
         account(-static_cast<int64_t>(command->plan.payload_bytes));
         commands.push_back(command);
       }
-      node->connections_open.fetch_sub(1, std::memory_order_relaxed);
+      pool.node->connections_open.fetch_sub(1, std::memory_order_relaxed);
     }
     commands.insert(commands.end(), pool.waiting.begin(), pool.waiting.end());
   }

@@ -51,7 +51,12 @@ class IoLoop {
   void set_map(std::shared_ptr<const ClusterMap> map);
 
  private:
-  /// This thread's connections to one node, and what waits for them.
+  /// Requests that share connections. Payloads and small requests, reads and writes are kept
+  /// apart: a lookup does not queue behind megabytes, and a read's short patience is not
+  /// stretched by writes on the same connection.
+  enum class Lane : uint8_t { load, small_read, store, small_write };
+
+  /// This thread's connections of one lane to one node, and what waits for them.
   struct Pool {
     NodePtr node;
     std::vector<std::unique_ptr<Connection>> connections;
@@ -83,6 +88,7 @@ class IoLoop {
   void drive(Pool& pool, Connection* connection, uint32_t events, TimePoint now);
   void answered(Command* command, TimePoint now);
   void fail_connection(Pool& pool, Connection* connection, const Status& error, TimePoint now);
+  std::vector<Command*> discard(Pool& pool, Connection* connection);
   void attempt_failed(Command* command, Status error, bool back_off, TimePoint now);
   void finish(Command* command, Status status);
   void update_interest(Connection& connection);
@@ -91,7 +97,8 @@ class IoLoop {
   void trim_idle(Pool& pool, TimePoint now);
   void drop_inactive_pools(TimePoint now);
   [[nodiscard]] int wait_ms(TimePoint now) const;
-  Pool& pool_of(const NodePtr& node);
+  static Lane lane_of(const Command::Plan& plan);
+  Pool& pool_of(const NodePtr& node, Lane lane);
   void close_everything();
   void account(int64_t payload_bytes);
 
@@ -111,7 +118,7 @@ class IoLoop {
 
   // Owned by the thread.
   std::shared_ptr<const ClusterMap> map_;
-  std::map<Node*, Pool> pools_;
+  std::map<std::pair<Node*, Lane>, Pool> pools_;
   std::priority_queue<Delayed, std::vector<Delayed>, std::greater<>> delayed_;
   uint64_t bytes_in_flight_ = 0;
   uint32_t spread_ = 0;

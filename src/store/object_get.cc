@@ -63,12 +63,11 @@ void ObjectGet::evaluate() {
     const bool is_other_state = meta.error().code() == Code::not_found;
     return miss(is_other_state ? MissReason::not_ready : MissReason::bad_meta, meta.error(), true);
   }
-  if (meta->plan.total_bytes > target_.size()) {
-    return miss(
-        MissReason::too_large,
-        {Code::corruption, "load: the object has " + std::to_string(meta->plan.total_bytes) +
-                               " bytes, the buffer " + std::to_string(target_.size())},
-        false);
+  if (const uint64_t bytes = meta->plan.total_bytes; bytes > target_.size()) {
+    return miss(MissReason::too_large,
+                {Code::corruption, "load: the object has " + std::to_string(bytes) +
+                                       " bytes, the buffer " + std::to_string(target_.size())},
+                false, bytes);
   }
   if (meta->plan.is_inline()) return evaluate_inline(*meta);
   evaluate_segments(*meta);
@@ -155,11 +154,12 @@ void ObjectGet::hit(MetaRecord meta) {
   finish(std::move(result));
 }
 
-void ObjectGet::miss(MissReason reason, Status why, bool damaged) {
+void ObjectGet::miss(MissReason reason, Status why, bool damaged, uint64_t bytes) {
   context_.count_miss(reason);
   if (damaged) context_.damaged.add(meta_digest_);
   ItemResult result;
   result.outcome = Outcome::miss;
+  result.bytes = bytes;
   result.status = std::move(why);
   finish(std::move(result));
 }

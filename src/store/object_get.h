@@ -35,7 +35,7 @@ class ObjectGet final : private CommandOwner {
 
   void hit(MetaRecord meta);
   /// `damaged`: the records contradict each other, and a lookup must not find them again.
-  void miss(MissReason reason, Status why, bool damaged);
+  void miss(MissReason reason, Status why, bool damaged, uint64_t bytes = 0);
   void fail(Status status);
   void finish(ItemResult result);
 

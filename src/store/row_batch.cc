@@ -107,6 +107,7 @@ class NodeRows final : public client::Command {
   }
 
   Status encode(uint32_t timeout_ms, Encoded& request) override {
+    final_code_ = wire::result::kOk;
     request.head.reserve(128 + indices_.size() * 25);
     wire::BatchEncoder encoder(kBatchFlags, timeout_ms, request.head);
     // The index on the wire is the position in this message, which makes a wrong one detectable.
@@ -116,7 +117,7 @@ class NodeRows final : public client::Command {
     return encoder.finish();
   }
 
-  [[nodiscard]] uint8_t result_code() const override { return wire::result::kOk; }
+  [[nodiscard]] uint8_t result_code() const override { return final_code_; }
 
   Status unit(const wire::MessageHeader& header) override {
     current_ = nullptr;
