@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "bindings/errors.h"
 
+#include <nanobind/stl/string.h>
+
 namespace aerokv::bindings {
 
 nb::object exception_of(const Status& status, During during) {
@@ -18,6 +20,10 @@ void raise(const Status& status, During during) {
 
 void raise_invalid(const std::string& message) {
   raise(Status(Code::invalid, message));
+}
+
+std::string type_name_of(nb::handle value) {
+  return nb::cast<std::string>(value.type().attr("__name__"));
 }
 
 void raise_forked(const char* what) {

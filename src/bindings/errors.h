@@ -25,6 +25,9 @@ nb::object exception_of(const Status& status, During during = During::call);
 /// Throws InvalidArgumentError. Requires the GIL.
 [[noreturn]] void raise_invalid(const std::string& message);
 
+/// "str", "int", ... for errors; never the value, which may be a secret. Requires the GIL.
+std::string type_name_of(nb::handle value);
+
 /// Throws ClosedError for a use in a forked child. Requires the GIL.
 [[noreturn]] void raise_forked(const char* what);
 

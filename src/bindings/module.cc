@@ -10,4 +10,6 @@ NB_MODULE(_native, module) {
   module.attr("__version__") = aerokv::kVersion;
   aerokv::bindings::bind_log(module);
   aerokv::bindings::bind_devserver(module);
+  aerokv::bindings::bind_store(module);
+  aerokv::bindings::bind_connector(module);
 }

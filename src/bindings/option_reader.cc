@@ -14,7 +14,7 @@ nb::object OptionReader::take(const char* name) {
 void OptionReader::take_text(const char* name, std::string& out) {
   const nb::object value = take(name);
   if (value.is_none()) return;
-  if (!nb::isinstance<nb::str>(value)) fail(name, type_name(value), "text");
+  if (!nb::isinstance<nb::str>(value)) fail(name, type_name_of(value), "text");
   Py_ssize_t size = 0;
   const char* text = PyUnicode_AsUTF8AndSize(value.ptr(), &size);
   if (text == nullptr) {
@@ -27,7 +27,7 @@ void OptionReader::take_text(const char* name, std::string& out) {
 void OptionReader::take_flag(const char* name, bool& out) {
   const nb::object value = take(name);
   if (value.is_none()) return;
-  if (!PyBool_Check(value.ptr())) fail(name, type_name(value), "True or False");
+  if (!PyBool_Check(value.ptr())) fail(name, type_name_of(value), "True or False");
   out = value.ptr() == Py_True;
 }
 
@@ -45,16 +45,12 @@ void OptionReader::fail(const char* name, const std::string& seen,
   raise_invalid(std::string(kind_) + " '" + name + "': " + seen + ", expected " + expected);
 }
 
-std::string OptionReader::type_name(nb::handle value) {
-  return nb::cast<std::string>(value.type().attr("__name__"));
-}
-
 int64_t OptionReader::whole_number(const char* name, nb::handle value, int64_t low,
                                    int64_t high) const {
   const std::string range =
       "a whole number from " + std::to_string(low) + " to " + std::to_string(high);
   if (!PyLong_Check(value.ptr()) || PyBool_Check(value.ptr())) {
-    fail(name, type_name(value), range);
+    fail(name, type_name_of(value), range);
   }
   int overflow = 0;
   const long long number = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);

@@ -74,9 +74,6 @@ class OptionReader {
   [[noreturn]] void fail(const char* name, const std::string& seen,
                          const std::string& expected) const;
 
-  /// "str", "int", ... for errors; never the value, which may be a secret.
-  static std::string type_name(nb::handle value);
-
  private:
   template <typename T>
   static constexpr int64_t to_int64(T value) {

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Class Connector: the native contract of LMCache's L2 adapters.
+#include "aerokv/connector.h"
+
+#include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "bindings/bind.h"
+#include "bindings/buffers.h"
+#include "bindings/errors.h"
+#include "bindings/fork_guard.h"
+#include "bindings/store_options.h"
+
+namespace aerokv::bindings {
+namespace {
+
+constexpr const char* kName = "Connector";
+
+// Lock order: the GIL is never held while State::mutex is waited for, and never waited for while
+// it is held.
+class PyConnector {
+ public:
+  explicit PyConnector(const nb::dict& options) : state_(std::make_unique<State>()) {
+    // The connector becomes the store's only user, so that its close() ends the store.
+    Result<std::unique_ptr<Connector>> created = Connector::create(open_store(options));
+    if (!created) raise(created.error());
+    state_->connector = std::move(created).value();
+  }
+
+  ~PyConnector() {
+    if (guard_.is_child()) {
+      // Another thread of the parent may have held any lock at the fork, and the engine's threads
+      // are not here. The memory goes with the process.
+      [[maybe_unused]] const State* leaked = state_.release();
+      return;
+    }
+    const nb::gil_scoped_release release;
+    state_->connector.reset();
+  }
+
+  PyConnector(const PyConnector&) = delete;
+  PyConnector& operator=(const PyConnector&) = delete;
+
+  [[nodiscard]] Connector& native() const {
+    guard_.check(kName);
+    return *state_->connector;
+  }
+
+  [[nodiscard]] int event_fd() const { return state_->connector->event_fd(); }
+
+  uint64_t submit(Operation operation, std::vector<Item> items, Pins pins) {
+    Connector& target = native();
+    Result<uint64_t> id = Status();
+    {
+      const nb::gil_scoped_release release;
+      // drain() waits for this lock before it looks for pins, so a batch that ends at once still
+      // finds its own.
+      const std::scoped_lock lock(state_->mutex);
+      id = target.submit(operation, std::move(items));
+      if (id) state_->pins.emplace(*id, std::move(pins));
+    }
+    if (!id) raise(id.error());
+    return *id;
+  }
+
+  nb::list drain() {
+    Connector& target = native();
+    std::vector<Completion> completions;
+    std::vector<Pins> done;  // released at the end, with the GIL
+    {
+      const nb::gil_scoped_release release;
+      completions = target.drain();
+      done.reserve(completions.size());
+      const std::scoped_lock lock(state_->mutex);
+      for (const Completion& completion : completions) {
+        const auto found = state_->pins.find(completion.id);
+        if (found == state_->pins.end()) continue;  // released by close()
+        done.push_back(std::move(found->second));
+        state_->pins.erase(found);
+      }
+    }
+    nb::list out;
+    for (const Completion& completion : completions) out.append(as_tuple(completion));
+    return out;
+  }
+
+  void close() {
+    if (guard_.is_child()) return;
+    std::unordered_map<uint64_t, Pins> pins;  // released at the end, with the GIL
+    const nb::gil_scoped_release release;
+    state_->connector->close();
+    const std::scoped_lock lock(state_->mutex);
+    pins.swap(state_->pins);
+  }
+
+ private:
+  struct State {
+    std::mutex mutex;
+    std::unordered_map<uint64_t, Pins> pins;  // guarded by mutex
+    std::unique_ptr<Connector> connector;     // ends first: then no batch touches a buffer
+  };
+
+  static nb::object as_tuple(const Completion& completion) {
+    const auto count = static_cast<Py_ssize_t>(completion.bits.size());
+    nb::object bits = nb::steal(PyList_New(count));
+    if (!bits.is_valid()) throw nb::python_error();
+    for (Py_ssize_t i = 0; i < count; ++i) {
+      const bool bit = completion.bits[static_cast<size_t>(i)] != 0;
+      PyList_SET_ITEM(bits.ptr(), i, PyBool_FromLong(bit ? 1 : 0));
+    }
+    const nb::object error = nb::steal(PyUnicode_DecodeUTF8(
+        completion.error.data(), static_cast<Py_ssize_t>(completion.error.size()), "replace"));
+    return nb::make_tuple(completion.id, completion.ok, error, bits);
+  }
+
+  ForkGuard guard_;
+  std::unique_ptr<State> state_;
+};
+
+uint64_t submit_keys(PyConnector& self, Operation operation, nb::handle keys) {
+  return self.submit(operation, read_items(keys), Pins());
+}
+
+uint64_t submit_buffers(PyConnector& self, Operation operation, nb::handle keys,
+                        nb::handle memoryviews) {
+  Pins pins;
+  std::vector<Item> items = read_items(keys, memoryviews, "memoryviews", operation, pins);
+  return self.submit(operation, std::move(items), std::move(pins));
+}
+
+uint64_t submit_touch(PyConnector& self, nb::handle keys, std::optional<int64_t> ttl_seconds) {
+  std::vector<Item> items = read_items(keys);
+  for (Item& item : items) item.ttl_seconds = ttl_seconds;
+  return self.submit(Operation::touch, std::move(items), Pins());
+}
+
+void bind_submits(nb::class_<PyConnector>& type) {
+  type.def(
+      "submit_batch_get",
+      [](PyConnector& self, nb::handle keys, nb::handle memoryviews) {
+        return submit_buffers(self, Operation::get, keys, memoryviews);
+      },
+      nb::arg("keys"), nb::arg("memoryviews"),
+      "Start loading objects into writable buffers; returns the id of the batch.");
+  type.def(
+      "submit_batch_set",
+      [](PyConnector& self, nb::handle keys, nb::handle memoryviews) {
+        return submit_buffers(self, Operation::put, keys, memoryviews);
+      },
+      nb::arg("keys"), nb::arg("memoryviews"),
+      "Start storing objects; returns the id of the batch.");
+  type.def(
+      "submit_batch_exists",
+      [](PyConnector& self, nb::handle keys) { return submit_keys(self, Operation::exists, keys); },
+      nb::arg("keys"), "Start looking objects up; returns the id of the batch.");
+  type.def(
+      "submit_batch_delete",
+      [](PyConnector& self, nb::handle keys) { return submit_keys(self, Operation::remove, keys); },
+      nb::arg("keys"), "Start deleting objects; returns the id of the batch.");
+  type.def("submit_batch_touch", &submit_touch, nb::arg("keys"),
+           nb::arg("ttl_seconds") = nb::none(),
+           "Start renewing the expiry of objects; returns the id of the batch.");
+}
+
+}  // namespace
+
+void bind_connector(nb::module_& module) {
+  nb::class_<PyConnector> type(module, kName,
+                               "Batches with one completion each, as LMCache drives them.");
+  type.def(
+      "__init__",
+      [](PyConnector* self, const nb::dict& options) { new (self) PyConnector(options); },
+      nb::arg("options"));
+  type.def("event_fd", &PyConnector::event_fd,
+           "The descriptor that is readable while completions wait.");
+  bind_submits(type);
+  type.def("drain_completions", &PyConnector::drain,
+           "Take what has ended: (id, ok, error, one bit per key), oldest first.");
+  type.def("close", &PyConnector::close,
+           "End open batches and let go of all buffers. Idempotent, bounded.");
+  type.def(
+      "stats", [](PyConnector& self) { return stats_dict(self.native().store()->stats()); },
+      "The counters of the store.");
+  type.def(
+      "limits", [](PyConnector& self) { return limits_dict(self.native().store()->limits()); },
+      "What the cluster allows, and the segment sizes that follow.");
+  type.def("__repr__", [](nb::handle self) {
+    return repr_of(self, nb::cast<PyConnector&>(self).native().store()->options());
+  });
+}
+
+}  // namespace aerokv::bindings

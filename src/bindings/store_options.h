@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opens a store for Python, and shows what it knows as dicts.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <memory>
+#include <string>
+
+#include "aerokv/store.h"
+
+namespace aerokv::bindings {
+
+namespace nb = nanobind;
+
+/// Reads checked options (the names of lmcache_aerospike.config) and opens the store with the GIL
+/// released. Throws for an unknown or bad option and for what Store::open() refuses.
+std::shared_ptr<Store> open_store(const nb::dict& options);
+
+nb::dict stats_dict(const StoreStats& stats);
+nb::dict limits_dict(const StoreLimits& limits);
+
+/// repr() of `self`, which uses `options`: type, hosts, namespace, set. Holds no secret.
+std::string repr_of(nb::handle self, const StoreOptions& options);
+
+}  // namespace aerokv::bindings
