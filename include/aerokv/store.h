@@ -84,7 +84,9 @@ enum class Outcome : uint8_t { hit, miss, error };
 
 struct ItemResult {
   Outcome outcome = Outcome::error;
-  uint64_t bytes = 0;               ///< get, put: payload bytes
+  /// get, put: payload bytes. A get that missed because the buffer is too small says how many
+  /// there are; every other miss says 0.
+  uint64_t bytes = 0;
   std::vector<std::byte> metadata;  ///< get: bin `md`
   Status status;                    ///< ok unless outcome is error, or a miss has a reason
 };
