@@ -55,7 +55,9 @@ Batch::Batch(std::shared_ptr<Context> context, Operation operation, std::vector<
 void Batch::finish(size_t index, ItemResult result) {
   Counters::PerOperation& counter = context_->counters.operations[static_cast<size_t>(operation_)];
   counter.items.fetch_add(1, std::memory_order_relaxed);
-  counter.bytes.fetch_add(result.bytes, std::memory_order_relaxed);
+  if (result.outcome == Outcome::hit) {
+    counter.bytes.fetch_add(result.bytes, std::memory_order_relaxed);
+  }
   std::atomic<uint64_t>& outcome = result.outcome == Outcome::hit    ? counter.hits
                                    : result.outcome == Outcome::miss ? counter.misses
                                                                      : counter.errors;
