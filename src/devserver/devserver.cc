@@ -207,6 +207,7 @@ void DevServer::Impl::stop() {
   if (service != nullptr) service->wake_housekeeping();
   if (housekeeper.joinable()) housekeeper.join();
   for (const auto& worker : workers) worker->stop();
+  if (service != nullptr) service->cluster.stop_clock();
   const std::scoped_lock lock(sockets_mutex);
   sockets.clear();
   listening.clear();
@@ -302,6 +303,7 @@ Status DevServer::Impl::start_node(int node) {
     if (!bound) return bound.error();
     sockets[at] = std::move(bound).value();
   }
+  for (Namespace& ns : service->namespaces) ns.clear_node(node);  // what came after its death
   service->cluster.start(node);
   if (::listen(sockets[at].get(), kListenBacklog) != 0) return status_from_errno(errno, "listen");
   listening[at] = true;

@@ -44,7 +44,7 @@ void RowRun::refuse(uint8_t code, Answer& out) {
 
 bool RowRun::advance(Answer& out, TimePoint now) {
   if (!executed_) {
-    const bool there = cluster_->life(target_) == target_life_ && cluster_->is_alive(target_);
+    const bool there = cluster_->life(target_) == target_life_ && cluster_->takes_part(target_);
     if (!there) {
       if (now < deadline_) return false;
       add_one(place_.ns->counters(asked_).proxy_timeout);
@@ -52,10 +52,10 @@ bool RowRun::advance(Answer& out, TimePoint now) {
       return true;
     }
     execute(out);
-    if (!waiting_) return true;
+    if (waiting_ == 0) return true;
   }
   wait_for_replicas();
-  if (!waiting_) {
+  if (waiting_ == 0) {
     out.append(std::move(held_));
     return true;
   }
@@ -71,6 +71,12 @@ void RowRun::execute(Answer& out) {
   OpSink sink(out);
   {
     const std::scoped_lock lock(place_.ns->lock_of(place_.partition));
+    if (cluster_->size() > 1) {
+      // The partition may have been handed over since the target was chosen.
+      const int target = cluster_->target(asked_, place_.partition, request_->is_write());
+      if (cluster_->takes_part(target)) place_.node = target_ = target;
+      resolve_duplicate();
+    }
     if (request_->is_delete()) {
       outcome_ = execute_delete(place_, *request_);
     } else if (request_->is_write()) {
@@ -84,7 +90,7 @@ void RowRun::execute(Answer& out) {
   write_unit(out, at, outcome_, index_, outcome_.code == result::kOk ? sink.count() : uint16_t{0});
   count(place_.ns->counters(target_));
   if (is_passed_on()) add_one(place_.ns->counters(asked_).proxy_complete);
-  if (waiting_) {
+  if (waiting_ != 0) {
     held_ = out.cut(at);
   }
 }
@@ -101,36 +107,39 @@ void RowRun::copy_record(int replica) {
 
 // Requires the partition's lock.
 void RowRun::copy_to_replicas() {
-  const NodeList replicas = cluster_->replicas(target_, place_.partition);
+  const NodeMask replicas = cluster_->replicas(target_, place_.partition);
   const bool waits = (request_->header.info3 & wire::info3::kCommitMaster) == 0;
-  for (uint8_t i = 0; i < replicas.count; ++i) {
-    const int replica = replicas.nodes[i];
-    if (cluster_->is_alive(replica)) {
-      copy_record(replica);
+  for (int node = 0; node < cluster_->size() && replicas != 0; ++node) {
+    if ((replicas & mask_of_node(node)) == 0) continue;
+    if (cluster_->takes_part(node)) {
+      copy_record(node);
     } else if (waits) {
-      waiting_life_[static_cast<size_t>(replica)] = cluster_->life(replica);
-      waiting_ = true;
+      waiting_ |= mask_of_node(node);
     }
   }
 }
 
 // A dead replica is waited for until it goes on, or the cluster has given its place away.
 void RowRun::wait_for_replicas() {
-  const NodeList replicas = cluster_->replicas(target_, place_.partition);
-  waiting_ = false;
-  for (int node = 0; node < cluster_->size(); ++node) {
-    uint64_t& life = waiting_life_[static_cast<size_t>(node)];
-    if (life == 0) continue;
-    if (cluster_->life(node) == life && cluster_->is_alive(node)) {
-      const std::scoped_lock lock(place_.ns->lock_of(place_.partition));
-      copy_record(node);
-      life = 0;
-    } else if (!replicas.contains(node)) {
-      life = 0;
-    } else {
-      waiting_ = true;
-    }
+  const NodeMask replicas = cluster_->replicas(target_, place_.partition);
+  waiting_ &= replicas;
+  for (int node = 0; node < cluster_->size() && waiting_ != 0; ++node) {
+    const NodeMask bit = mask_of_node(node);
+    if ((waiting_ & bit) == 0 || !cluster_->takes_part(node)) continue;
+    const std::scoped_lock lock(place_.ns->lock_of(place_.partition));
+    copy_record(node);
+    waiting_ = static_cast<NodeMask>(waiting_ & ~bit);
   }
+}
+
+// Requires the partition's lock. A master that came back with old data looks at the other holder
+// before it writes, and on reads that ask for it.
+void RowRun::resolve_duplicate() {
+  const int duplicate = cluster_->duplicate(target_, place_.partition);
+  if (duplicate < 0 || !cluster_->takes_part(duplicate)) return;
+  if (!request_->is_write() && (request_->header.info1 & wire::info1::kReadModeAll) == 0) return;
+  const Record* other = place_.ns->table(duplicate, place_.partition).find(place_.digest);
+  if (other != nullptr) place_.ns->merge_record(*other, place_.partition, target_);
 }
 
 void RowRun::count(NamespaceCounters& c) const {

@@ -39,6 +39,7 @@ class RowRun {
   void copy_to_replicas();
   void copy_record(int replica);
   void wait_for_replicas();
+  void resolve_duplicate();
   void count(NamespaceCounters& counters) const;
 
   Cluster* cluster_;
@@ -51,9 +52,8 @@ class RowRun {
   TimePoint deadline_{};
   Outcome outcome_;
   bool executed_ = false;
-  std::array<uint64_t, kNodesMax> waiting_life_{};  // of dead replicas, 0 = not waited for
-  bool waiting_ = false;
-  Answer held_;  // the unit of a write that waits for its replicas
+  NodeMask waiting_ = 0;  // replicas that have not got their copy
+  Answer held_;           // the unit of a write that waits for its replicas
 };
 
 }  // namespace aerokv::devserver

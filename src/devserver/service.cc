@@ -28,6 +28,7 @@ Service::Service(Options o, std::vector<Endpoint> e)
     namespaces.emplace_back(ns, options.nodes, pool);
     last_nsup_.emplace_back(static_cast<size_t>(options.nodes), started_);
   }
+  cluster.start_clock(namespaces);
 }
 
 uint64_t Service::uptime_seconds() const {

@@ -226,13 +226,25 @@ void Namespace::remove_record(int node, uint32_t partition, const wire::Digest& 
   }
 }
 
+void Namespace::merge_record(const Record& record, uint32_t partition, int node) {
+  const Record* own = table(node, partition).find(record.digest);
+  const bool keeps_own = own != nullptr && (own->generation != record.generation
+                                                ? own->generation > record.generation
+                                                : own->updated_ns >= record.updated_ns);
+  if (!keeps_own) put_record(node, partition, std::make_unique<Record>(record));
+}
+
+void Namespace::clear_partition(int node, uint32_t partition) {
+  for (const Record* record : table(node, partition).records()) {
+    const wire::Digest digest = record->digest;
+    remove_record(node, partition, digest);
+  }
+}
+
 void Namespace::clear_node(int node) {
   for (uint32_t partition = 0; partition < kPartitionCount; ++partition) {
     const std::scoped_lock lock(lock_of(partition));
-    for (const Record* record : table(node, partition).records()) {
-      const wire::Digest digest = record->digest;
-      remove_record(node, partition, digest);
-    }
+    clear_partition(node, partition);
   }
 }
 

@@ -148,6 +148,12 @@ class Namespace {
   /// To be called when a record was changed in place.
   void recount(int node, Record& record, uint32_t stored_bytes);
 
+  /// Takes over a copy of `record` unless the node has a better one: of higher generation, or of
+  /// the same and later. Requires the lock.
+  void merge_record(const Record& record, uint32_t partition, int node);
+  /// Removes the node's copies of one partition. Requires the lock.
+  void clear_partition(int node, uint32_t partition);
+
   /// Removes all copies of a node.
   void clear_node(int node);
   /// Removes truncated records of one node, and expired ones if `expired`. Takes the locks itself.
