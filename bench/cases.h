@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// The measurements. Each prints a line for people on stderr and adds its numbers to the report.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "aerokv/status.h"
+#include "report.h"
+#include "server.h"
+
+namespace aerokv::bench {
+
+struct Settings {
+  uint64_t bytes_a_round = 256U << 20;  ///< of each contestant
+  int rounds = 7;
+  int io_threads = 0;  ///< 0: the engine's default
+};
+
+/// Goals that a report is held against.
+inline constexpr double kCpuRatioMax = 1.4;
+inline constexpr double kAddedLatencyMsMax = 50;
+inline constexpr uint64_t kOverBudgetBytesMax = 16'000'000;
+
+/// Loads and stores of 1, 4, 16 and 80 MB objects beside bare loops over the same bytes: CPU
+/// seconds for a GB and throughput.
+Status run_transfer(Server& server, const Settings& settings, Json& report);
+
+/// Lookups of 1,000 and 10,000 keys in one batch.
+Status run_lookup(Server& server, const Settings& settings, Json& report);
+
+/// What 10 ms for each request add to one load.
+Status run_latency(Server& server, const Settings& settings, Json& report);
+
+/// What a batch of 1 GB needs beside its buffers under a small byte budget.
+Status run_memory(Server& server, const Settings& settings, Json& report);
+
+}  // namespace aerokv::bench

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "server.h"
+
+#include <iostream>
+
+#include "devserver/devserver.h"
+
+namespace aerokv::bench {
+namespace {
+
+constexpr uint64_t kServerBytes = 4ULL << 30;
+
+Status obey(devserver::DevServer& server, const std::string& line) {
+  server.clear_faults();
+  if (line == "clear") return {};
+  const size_t space = line.find(' ');
+  const auto action = devserver::fault_action_from_name(line.substr(0, space));
+  if (!action || space == std::string::npos) return {Code::invalid, "unknown command"};
+  devserver::Fault fault;
+  fault.action = *action;
+  fault.delay = std::chrono::microseconds(std::atoll(line.c_str() + space));
+  server.add_fault(fault);
+  return {};
+}
+
+}  // namespace
+
+int run_server() {
+  devserver::Options options;
+  options.namespaces[0].size_bytes = kServerBytes;
+  auto server = devserver::DevServer::start(std::move(options));
+  if (!server) {
+    std::cerr << server.error().message() << "\n";
+    return 1;
+  }
+  const devserver::Endpoint endpoint = (*server)->endpoints().front();
+  std::cout << "ready " << endpoint.host << ":" << endpoint.port << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+    const Status status = obey(**server, line);
+    std::cout << (status ? "ok" : "error " + status.message()) << std::endl;
+  }
+  (*server)->stop();
+  return 0;
+}
+
+Result<Server> Server::start() {
+  Result<ReadyChild> ready = spawn_ready({"", "--serve"});
+  if (!ready) return ready.error();
+  Server server;
+  server.hosts_ = ready->address;
+  server.child_ = std::move(ready->child);
+  return server;
+}
+
+Server Server::at(std::string hosts) {
+  Server server;
+  server.hosts_ = std::move(hosts);
+  return server;
+}
+
+}  // namespace aerokv::bench

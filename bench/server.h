@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// The development server as a process of its own, with a fault plan that is set over stdin.
+#pragma once
+
+#include <string>
+
+#include "aerokv/status.h"
+#include "process.h"
+
+namespace aerokv::bench {
+
+/// Prints "ready HOSTS"; commands on stdin: "delay US", "latency US", "clear". Serves until stdin
+/// ends.
+int run_server();
+
+/// The server that a benchmark runs against.
+class Server {
+ public:
+  /// Starts this program again as a server.
+  static Result<Server> start();
+  /// Uses servers that run already; they have no fault plan.
+  static Server at(std::string hosts);
+
+  [[nodiscard]] const std::string& hosts() const { return hosts_; }
+  [[nodiscard]] bool has_faults() const { return child_ != nullptr; }
+  Status command(const std::string& line) { return child_->command(line); }
+
+ private:
+  std::string hosts_;
+  std::unique_ptr<Child> child_;
+};
+
+}  // namespace aerokv::bench
