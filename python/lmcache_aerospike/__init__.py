@@ -5,5 +5,7 @@ from __future__ import annotations
 
 from lmcache_aerospike import errors
 from lmcache_aerospike._native import __version__
+from lmcache_aerospike.native_connector import AerospikeNativeConnector
+from lmcache_aerospike.store import Store
 
-__all__ = ["__version__", "errors"]
+__all__ = ["AerospikeNativeConnector", "Store", "__version__", "errors"]

@@ -33,7 +33,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # noqa: ARG001 - the callback acts on it
+    version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
     ] = False,
@@ -59,5 +59,5 @@ def main() -> None:
 
 
 def _fail(error: Exception, code: int) -> None:
-    print(f"lmcache-aerospike: {error}", file=sys.stderr)  # noqa: T201 - the one place for errors
+    print(f"lmcache-aerospike: {error}", file=sys.stderr)
     sys.exit(code)

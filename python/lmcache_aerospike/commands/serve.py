@@ -18,6 +18,7 @@ _NAMESPACE_HELP = (
 
 
 def serve(
+    *,
     port: Annotated[
         int, typer.Option(help="Port of the first node, the others follow; 0 = any.")
     ] = 3000,

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
+from lmcache_aerospike._values import parse_size, read_flag
 from lmcache_aerospike.errors import AerospikeConfigError
-
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
 
 # Spelling on the command line: (name in the engine, how its text is read).
 _NAMESPACE_FIELDS = {
@@ -21,15 +18,6 @@ _NAMESPACE_FIELDS = {
 }
 _FAULT_NUMBERS = ("node", "skip", "count", "code", "bytes", "seed")
 _FAULT_TEXTS = ("action", "damage", "key_contains", "set")
-
-
-def parse_size(text: str) -> int:
-    """Bytes of "512", "64K", "2G"; units are powers of 1,024."""
-    found = _SIZE.fullmatch(text.strip())
-    if not found:
-        msg = f"size '{text}': expected a number with K, M, G, T or nothing behind it"
-        raise AerospikeConfigError(msg)
-    return int(found[1]) * _UNITS[found[2].upper()]
 
 
 def parse_namespace(text: str) -> dict[str, Any]:
@@ -45,22 +33,13 @@ def parse_namespace(text: str) -> dict[str, Any]:
             known = ", ".join(_NAMESPACE_FIELDS)
             msg = f"--namespace: '{part}', expected key=value with one of {known}"
             raise AerospikeConfigError(msg)
-        if key == "allow-ttl-without-nsup":
-            options[_NAMESPACE_FIELDS[key]] = parse_flag(value)
-        else:
-            options[_NAMESPACE_FIELDS[key]] = parse_size(value)
+        read = read_flag if key == "allow-ttl-without-nsup" else parse_size
+        try:
+            options[_NAMESPACE_FIELDS[key]] = read(value)
+        except ValueError as error:
+            msg = f"--namespace: '{part}': {error}"
+            raise AerospikeConfigError(msg) from None
     return options
-
-
-def parse_flag(text: str) -> bool:
-    """True or False from a word, in any case."""
-    word = text.strip().lower()
-    if word in {"1", "true", "yes", "on"}:
-        return True
-    if word in {"0", "false", "no", "off"}:
-        return False
-    msg = f"'{text}': expected true or false"
-    raise AerospikeConfigError(msg)
 
 
 def parse_user(text: str) -> dict[str, Any]:
@@ -91,7 +70,7 @@ def parse_fault(text: str) -> dict[str, Any]:
             elif key in _FAULT_TEXTS and value:
                 fault[key] = value
             else:
-                raise ValueError  # noqa: TRY301 - one message for all ways to be wrong
+                raise ValueError
         except ValueError:
             known = ", ".join(("kinds", "delay_ms", *_FAULT_NUMBERS, *_FAULT_TEXTS))
             msg = f"--fault: '{part}', expected key=value with one of {known}"

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads single values of options. Whatever is wrong is a ValueError; callers name the option."""
+
+from __future__ import annotations
+
+import logging
+import re
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+logger = logging.getLogger("lmcache_aerospike")
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
+_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s\[\]:,]+)(?::(?P<port>\d{1,5}))?")
+_TRUE = frozenset({"true", "1", "yes", "on"})
+_FALSE = frozenset({"false", "0", "no", "off"})
+_SECRET_BYTES_MAX = 4096
+_SHOWN_MAX = 60
+_DEFAULT_PORT = 3000
+
+
+def read_text(value: object, low: int, high: int) -> str:
+    """Text of `low` to `high` bytes in UTF-8, without control characters."""
+    if not isinstance(value, str) or not low <= len(value.encode()) <= high:
+        msg = "not text of the right length"
+        raise ValueError(msg)
+    if any(ord(character) < ord(" ") for character in value):
+        msg = "control characters, expected none"
+        raise ValueError(msg)
+    return value
+
+
+def parse_size(text: str) -> int:
+    """Bytes of "512", "64K", "2G"; units are powers of 1,024."""
+    found = _SIZE.fullmatch(text.strip())
+    if not found:
+        msg = f"size '{text}': expected a number with K, M, G, T or nothing behind it"
+        raise ValueError(msg)
+    return int(found[1]) * _UNITS[found[2].upper()]
+
+
+def read_number(
+    value: object, low: int, high: int, special: Sequence[int], parse: Callable[[str], int]
+) -> int:
+    """A whole number from `low` to `high`, or one of `special`; text is parsed by `parse`."""
+    if isinstance(value, str):
+        value = int(value) if value.strip().startswith("-") else parse(value)
+    if isinstance(value, bool) or not isinstance(value, int):
+        msg = "not a whole number"
+        raise ValueError(msg)
+    if value not in special and not low <= value <= high:
+        msg = "out of range"
+        raise ValueError(msg)
+    return value
+
+
+def read_flag(value: object) -> bool:
+    """True or False, also as 0, 1 or a word in any case."""
+    if isinstance(value, bool):
+        return value
+    word = str(value).strip().lower() if isinstance(value, (str, int)) else ""
+    if word in _TRUE:
+        return True
+    if word in _FALSE:
+        return False
+    msg = "neither true nor false"
+    raise ValueError(msg)
+
+
+def read_choice(value: object, choices: Sequence[str]) -> str:
+    """One of `choices`, in any case."""
+    if isinstance(value, str) and value.strip().lower() in choices:
+        return value.strip().lower()
+    msg = "not one of the choices"
+    raise ValueError(msg)
+
+
+def read_hosts(value: object) -> str:
+    """Normal form of "host:port,host2"; a list of such texts or of (host, port) works too."""
+    if isinstance(value, str):
+        entries: list[object] = value.split(",")
+    elif isinstance(value, (list, tuple)):
+        entries = list(value)
+    else:
+        msg = "neither text nor a list"
+        raise ValueError(msg)
+    return ",".join(_read_host(entry) for entry in entries)
+
+
+def _read_host(entry: object) -> str:
+    if isinstance(entry, (list, tuple)) and len(entry) == 2:
+        host, port = entry
+        if isinstance(host, str) and ":" in host and not host.startswith("["):
+            host = f"[{host}]"
+        entry = f"{host}:{port}"
+    found = _HOST.fullmatch(entry.strip()) if isinstance(entry, str) else None
+    if not found:
+        msg = "not host:port"
+        raise ValueError(msg)
+    port = int(found["port"] or _DEFAULT_PORT)
+    if not 0 < port < 65536:
+        msg = "port out of range"
+        raise ValueError(msg)
+    return f"{found['host']}:{port}"
+
+
+def read_secret_file(path: str) -> str:
+    """The content of a file without one line feed at its end.
+
+    Warns if other users can read the file; secrets that an orchestrator mounts often are like
+    that, so it is not refused.
+    """
+    file = Path(path).expanduser()
+    mode = file.stat().st_mode
+    if not stat.S_ISREG(mode):
+        msg = "not a regular file"
+        raise ValueError(msg)
+    if mode & (stat.S_IROTH | stat.S_IWOTH):
+        logger.warning("password file %s: other users have access; chmod 600 is better", path)
+    with file.open("rb") as stream:
+        data = stream.read(_SECRET_BYTES_MAX + 1)
+    if len(data) > _SECRET_BYTES_MAX:
+        msg = "too long for a password"
+        raise ValueError(msg)
+    return data.decode().removesuffix("\n").removesuffix("\r")
+
+
+def shorten(value: object) -> str:
+    """A value for an error message: one short line."""
+    text = repr(value)
+    return text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + "..."
