@@ -89,6 +89,22 @@ def wire_seeds(seeds: dict[str, dict[str, bytes]]) -> None:
             seeds["info"][name] = b"\0" + answer[8:]
 
 
+def conversation_seeds(seeds: dict[str, dict[str, bytes]]) -> None:
+    """Requests of one group after each other, cut into pieces of moderate length."""
+    talk: dict[str, list[bytes]] = {}
+    for exchange in exchanges():
+        pieces = talk.setdefault(exchange["group"], [b""])
+        request = bytes.fromhex(exchange["request"])
+        if len(request) > SEED_BYTES_MAX // 2:
+            continue
+        if len(pieces[-1]) + len(request) > SEED_BYTES_MAX:
+            pieces.append(b"")
+        pieces[-1] += request
+    for group, pieces in talk.items():
+        for i, piece in enumerate(pieces):
+            seeds["devserver"][f"{group}_{i}"] = piece
+
+
 def text_seeds(seeds: dict[str, dict[str, bytes]]) -> None:
     """Texts: replicas, peers, host lists, namespaces, keys."""
     bitmaps = {"all": "/" * 682 + "8=", "none": "A" * 683 + "=", "some": "pZ" * 341 + "A="}
@@ -153,9 +169,19 @@ def record_seeds(seeds: dict[str, dict[str, bytes]]) -> None:
 
 def main() -> None:
     """Writes all seeds and prints their number and size."""
-    names = ("info", "keys", "limits", "meta_record", "reply_decoder", "security", "unit_reader")
+    names = (
+        "devserver",
+        "info",
+        "keys",
+        "limits",
+        "meta_record",
+        "reply_decoder",
+        "security",
+        "unit_reader",
+    )
     seeds: dict[str, dict[str, bytes]] = {name: {} for name in names}
     wire_seeds(seeds)
+    conversation_seeds(seeds)
     text_seeds(seeds)
     record_seeds(seeds)
     for target, files in seeds.items():
