@@ -94,6 +94,11 @@ void Client::submit(std::span<Command* const> commands) {
   }
 }
 
+void Client::post(std::function<void()> task) {
+  const uint32_t index = next_loop_.fetch_add(1, std::memory_order_relaxed);
+  loops_[index % loops_.size()]->post(std::move(task));
+}
+
 NodePtr Client::node_for(const ClusterMap& map, uint32_t partition, bool is_write,
                          uint32_t attempt) const {
   const uint32_t spread = options_.replica == ReplicaPolicy::any ? partition : 0;

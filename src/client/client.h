@@ -32,6 +32,10 @@ class Client {
   void submit(std::span<Command* const> commands);
   void submit(Command* command) { submit({&command, 1}); }
 
+  /// Runs `task` on an I/O thread (at once on this one after close()). Tasks posted one after the
+  /// other go to different threads. `task` must not block.
+  void post(std::function<void()> task);
+
   /// The newest map; never null after connect().
   [[nodiscard]] std::shared_ptr<const ClusterMap> map() const;
 

@@ -90,6 +90,18 @@ void IoLoop::submit(std::span<Command* const> commands) {
   for (Command* command : commands) command->done({Code::closed, "the client is closed"});
 }
 
+void IoLoop::post(std::function<void()> task) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!stopping_) {
+      tasks_.push_back(std::move(task));
+      task = nullptr;
+    }
+  }
+  if (task) return task();
+  signal_event_fd(wake_fd_.get());
+}
+
 void IoLoop::set_map(std::shared_ptr<const ClusterMap> map) {
   {
     const std::scoped_lock lock(mutex_);
@@ -118,6 +130,7 @@ void IoLoop::run() {
     }
     if (woken) {
       clear_event_fd(wake_fd_.get());
+      run_tasks();
       const std::scoped_lock lock(mutex_);
       if (stopping_) break;
     }
@@ -126,6 +139,15 @@ void IoLoop::run() {
     pump_all(now);
   }
   close_everything();
+}
+
+void IoLoop::run_tasks() {
+  std::vector<std::function<void()>> tasks;
+  {
+    const std::scoped_lock lock(mutex_);
+    tasks.swap(tasks_);
+  }
+  for (const std::function<void()>& task : tasks) task();
 }
 
 void IoLoop::take_inbox() {
@@ -485,6 +507,7 @@ int IoLoop::wait_ms(TimePoint now) const {
 }
 
 void IoLoop::close_everything() {
+  run_tasks();
   std::vector<Command*> commands;
   {
     const std::scoped_lock lock(mutex_);

@@ -47,6 +47,10 @@ class IoLoop {
   /// Thread-safe; never blocks on I/O. After stop() the commands are done at once, with closed.
   void submit(std::span<Command* const> commands);
 
+  /// Runs `task` on this thread soon; it must not block. Thread-safe. After stop() it runs at once
+  /// on the caller's thread.
+  void post(std::function<void()> task);
+
   /// Thread-safe.
   void set_map(std::shared_ptr<const ClusterMap> map);
 
@@ -78,6 +82,7 @@ class IoLoop {
   };
 
   void run();
+  void run_tasks();
   void take_inbox();
   void route(Command* command);
   void pump_all(TimePoint now);
@@ -113,6 +118,7 @@ class IoLoop {
 
   std::mutex mutex_;
   std::vector<Command*> inbox_;                 // guarded by mutex_
+  std::vector<std::function<void()>> tasks_;    // guarded by mutex_
   std::shared_ptr<const ClusterMap> next_map_;  // guarded by mutex_
   bool stopping_ = false;                       // guarded by mutex_
 

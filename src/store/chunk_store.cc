@@ -47,6 +47,7 @@ namespace {
 // The slowest link on which a batch is still waited for; deadlines grow with bytes by this.
 constexpr uint64_t kSlowestBytesPerMs = 50'000;
 
+constexpr uint64_t kPlannedByCallerMax = 64;
 constexpr size_t kMetadataBytesMax = 64 << 10;
 constexpr size_t kBatchItemsMax = 1 << 20;
 
@@ -115,7 +116,8 @@ std::optional<uint64_t> nonzero(uint64_t value) {
 
 /// Asks all nodes what the namespace allows. Nodes that do not answer now are not waited for, as
 /// long as one does; the smallest limit of those that did counts.
-Result<ResolvedLimits> discover(const client::Client& client, const StoreOptions& options) {
+Result<ResolvedLimits> discover(const client::Client& client, const StoreOptions& options,
+                                uint32_t& namespace_ttl_seconds) {
   std::vector<NamespaceFacts> facts;
   Status failure(Code::unavailable, "namespace " + options.ns + ": no node answered");
   for (const client::Client::NodeInfo& info :
@@ -129,6 +131,7 @@ Result<ResolvedLimits> discover(const client::Client& client, const StoreOptions
     Result<std::string> warning = check_ttl(options.default_ttl_seconds, *parsed);
     if (!warning) return warning.error().with_context("node " + info.node);
     if (!warning->empty()) log(LogLevel::warning, "limits:ttl", *warning);
+    namespace_ttl_seconds = std::max(namespace_ttl_seconds, parsed->default_ttl_s);
     facts.push_back(*std::move(parsed));
   }
   if (facts.empty()) return failure;
@@ -155,11 +158,13 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(StoreOptions options) {
   options.password.clear();
   Result<std::unique_ptr<client::Client>> client = client::Client::connect(*client_opts);
   if (!client) return client.error();
-  Result<ResolvedLimits> limits = discover(**client, options);
+  uint32_t namespace_ttl_seconds = 0;
+  Result<ResolvedLimits> limits = discover(**client, options, namespace_ttl_seconds);
   if (!limits) return limits.error();
   auto context = std::make_shared<Context>();
   context->options = std::move(options);
   context->limits = *std::move(limits);
+  context->namespace_ttl_seconds = namespace_ttl_seconds;
   context->client = *std::move(client);
   return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(context)));
 }
@@ -221,18 +226,37 @@ void ChunkStore::submit(Operation operation, std::vector<Item> items, BatchDone 
   const size_t count = items.size();
   const auto batch =
       std::make_shared<Batch>(context_, operation, std::move(items), due, std::move(done));
-  if (operation == Operation::exists) return start_exists(batch);
-  if (operation == Operation::remove) return start_remove(batch);
-  if (operation == Operation::touch) return start_touch(batch);
+  // Hashing keys takes about a microsecond for each record: big batches are planned by the I/O
+  // threads, side by side, so that the caller goes on at once.
+  const uint64_t records = count + batch->payload_bytes() / context_->limits.segments.target_bytes;
+  const size_t threads = static_cast<size_t>(context_->options.num_io_threads);
+  const size_t shares = records < kPlannedByCallerMax ? 1 : std::min(threads, count);
+  for (size_t i = 0; i < shares; ++i) {
+    const size_t from = count * i / shares;
+    const size_t to = count * (i + 1) / shares;
+    if (records < kPlannedByCallerMax) {
+      start(batch, operation, from, to);
+    } else {
+      context_->client->post([batch, operation, from, to] { start(batch, operation, from, to); });
+    }
+  }
+}
+
+void ChunkStore::start(const std::shared_ptr<Batch>& batch, Operation operation, size_t from,
+                       size_t to) {
+  if (operation == Operation::exists) return start_exists(batch, from, to);
+  // The other operations without payload have steps that belong together: one share does all.
+  if (operation == Operation::remove) return from == 0 ? start_remove(batch) : void();
+  if (operation == Operation::touch) return from == 0 ? start_touch(batch) : void();
   std::vector<client::Command*> commands;
-  for (size_t i = 0; i < count; ++i) {
+  for (size_t i = from; i < to; ++i) {
     if (operation == Operation::get) {
       ObjectGet::start(batch, i, commands);
     } else {
       ObjectPut::start(batch, i, commands);
     }
   }
-  context_->client->submit(commands);
+  if (!commands.empty()) batch->context().client->submit(commands);
 }
 
 /// Loaded objects live on for a full TTL; a batch of touches follows behind the load, which does

@@ -28,6 +28,8 @@ class ChunkStore final : public Store {
   explicit ChunkStore(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
   [[nodiscard]] TimePoint deadline(Operation operation, const std::vector<Item>& items) const;
+  static void start(const std::shared_ptr<Batch>& batch, Operation operation, size_t from,
+                    size_t to);
   static Status check_items(const std::vector<Item>& items);
   BatchDone refresh_after(const std::vector<Item>& items, BatchDone done);
 

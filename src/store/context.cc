@@ -34,6 +34,7 @@ uint32_t Context::wire_ttl(int64_t ttl_seconds) {
 }
 
 uint32_t Context::segment_wire_ttl(int64_t ttl_seconds) const {
+  if (ttl_seconds == 0) ttl_seconds = namespace_ttl_seconds;
   if (ttl_seconds <= 0) return wire_ttl(ttl_seconds);
   return static_cast<uint32_t>(
       std::min<int64_t>(kTtlSecondsMax, ttl_seconds + options.segment_ttl_grace_seconds));

@@ -67,6 +67,9 @@ struct Context {
     return {options.ns, options.set_name, digest};
   }
 
+  /// TTL of writes that leave it to the namespace, 0 = never expires.
+  uint32_t namespace_ttl_seconds = 0;
+
   /// TTL words for the wire: of the meta record, and of segments, which live a little longer.
   [[nodiscard]] static uint32_t wire_ttl(int64_t ttl_seconds);
   [[nodiscard]] uint32_t segment_wire_ttl(int64_t ttl_seconds) const;
@@ -88,6 +91,7 @@ class Batch : public std::enable_shared_from_this<Batch> {
   [[nodiscard]] const Item& item(size_t index) const { return items_[index]; }
   [[nodiscard]] size_t size() const { return items_.size(); }
   [[nodiscard]] TimePoint deadline() const { return deadline_; }
+  [[nodiscard]] uint64_t payload_bytes() const { return payload_bytes_; }
 
   /// Sets the result of one item; exactly once each.
   void finish(size_t index, ItemResult result);

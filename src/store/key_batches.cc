@@ -70,17 +70,24 @@ using Metas = std::shared_ptr<const std::vector<RowResult>>;
 
 }  // namespace
 
-void start_exists(const std::shared_ptr<Batch>& batch) {
+void start_exists(const std::shared_ptr<Batch>& batch, size_t from, size_t to) {
   Context& context = batch->context();
-  std::vector<RowBatch::Row> rows = meta_rows(*batch);
-  RowBatch::start(*context.client, form_of(context, Kind::exists), rows, batch->deadline(),
-                  [batch, rows](std::vector<RowResult> results) {
+  std::vector<RowBatch::Row> rows;
+  std::vector<bool> damaged(to - from, false);
+  rows.reserve(to - from);
+  for (size_t i = from; i < to; ++i) {
+    rows.push_back({context.meta_digest(batch->item(i).key), 0});
+    damaged[i - from] = context.damaged.contains(rows.back().digest);
+  }
+  RowBatch::start(*context.client, form_of(context, Kind::exists), std::move(rows),
+                  batch->deadline(),
+                  [batch, from, damaged = std::move(damaged)](std::vector<RowResult> results) {
                     for (size_t i = 0; i < results.size(); ++i) {
-                      if (batch->context().damaged.contains(rows[i].digest)) {
+                      if (damaged[i]) {
                         results[i] = {};
                         results[i].code = wire::result::kNotFound;
                       }
-                      finish_row(*batch, i, results[i]);
+                      finish_row(*batch, from + i, results[i]);
                     }
                   });
 }

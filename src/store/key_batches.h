@@ -9,8 +9,9 @@
 
 namespace aerokv::store {
 
-/// One header read per key; keys known to be damaged are absent without being asked.
-void start_exists(const std::shared_ptr<Batch>& batch);
+/// One header read for each key `from` <= index < `to`; keys known to be damaged are absent
+/// without being asked.
+void start_exists(const std::shared_ptr<Batch>& batch, size_t from, size_t to);
 
 /// Meta records first, so that no reader finds an object that loses its segments; then segments.
 /// A key is a hit if its meta record was there.

@@ -7,6 +7,15 @@ namespace {
 // A clean-up has its own short time: the caller waits for it.
 constexpr milliseconds kCleanupTimeout{500};
 
+/// Adds what an operator has to change, where the server's code alone does not tell.
+Status explain(Status status, int64_t ttl_seconds, const std::string& ns) {
+  if (status.server_result() != wire::result::kForbidden || ttl_seconds <= 0) return status;
+  return {status.code(),
+          status.message() + "; a TTL of " + std::to_string(ttl_seconds) +
+              " s needs nsup-period > 0 in namespace " + ns,
+          status.server_result(), status.in_doubt()};
+}
+
 }  // namespace
 
 ObjectPut::ObjectPut(std::shared_ptr<Batch> batch, size_t index)
@@ -100,7 +109,7 @@ void ObjectPut::meta_done() {
 /// After a failure: no reader may find the object, neither this nor an older one whose segments
 /// were overwritten.
 void ObjectPut::withdraw(Status status) {
-  failure_ = std::move(status);
+  failure_ = explain(std::move(status), ttl_seconds_, context_.options.ns);
   context_.damaged.add(meta_digest_);
   if (failure_.code() == Code::closed) return finish(std::move(failure_));
   step_ = Step::cleanup;
