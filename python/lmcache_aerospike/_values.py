@@ -80,9 +80,9 @@ def read_choice(value: object, choices: Sequence[str]) -> str:
 def read_hosts(value: object) -> str:
     """Normal form of "host:port,host2"; a list of such texts or of (host, port) works too."""
     if isinstance(value, str):
-        entries: list[object] = value.split(",")
+        entries: Sequence[object] = value.split(",")
     elif isinstance(value, (list, tuple)):
-        entries = list(value)
+        entries = value
     else:
         msg = "neither text nor a list"
         raise ValueError(msg)

@@ -1,0 +1,339 @@
+# SPDX-License-Identifier: Apache-2.0
+# ruff: noqa: PYI021 - docstrings of an extension module have no better place; editors show them
+"""The engine. The classes of the package itself take checked options; these take them as a dict."""
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, TypedDict
+
+from typing_extensions import Buffer, Self
+
+from lmcache_aerospike.errors import AerospikeConnectorError
+
+__version__: str
+
+class OperationStats(TypedDict):
+    items: int
+    hits: int
+    misses: int
+    errors: int
+    bytes: int
+
+class NodeStats(TypedDict):
+    name: str
+    address: str
+    suspect: bool
+    requests: int
+    failures: int
+    connections: int
+
+class StoreStats(TypedDict):
+    """Counters since the store was opened; `operations` by get, put, exists, delete, touch."""
+
+    operations: dict[str, OperationStats]
+    misses_by_reason: dict[str, int]
+    requests: int
+    retries: int
+    stalls: int
+    connection_errors: int
+    bytes_in_flight: int
+    bytes_in_flight_peak: int
+    damaged_keys: int
+    nodes: list[NodeStats]
+
+class StoreLimits(TypedDict):
+    """What the cluster allows, from which key of its answer, and the sizes that follow."""
+
+    record_bytes_max: int
+    record_bytes_source: str
+    target_segment_bytes: int
+    max_segment_bytes: int
+    min_segment_bytes: int
+    single_record_threshold_bytes: int
+    warnings: list[str]
+
+class ObjectInfo(TypedDict):
+    """An object in a listing.
+
+    `key` is None if its record does not carry it; `created_at` is in Unix seconds; `expires_in`
+    in seconds, None = never.
+    """
+
+    key: str | None
+    digest: str
+    bytes: int
+    segment_count: int
+    segment_bytes: int
+    created_at: int
+    expires_in: int | None
+    generation: int
+    pin: bool
+    ready: bool
+
+class RecordInfo(TypedDict):
+    user_key: str
+    present: bool
+    generation: int
+    expires_in: int | None
+    node: str
+
+class ObjectDetails(ObjectInfo):
+    """All records of an object, the meta record first."""
+
+    has_sums: bool
+    has_crc32: bool
+    metadata_bytes: int
+    records: list[RecordInfo]
+
+class Connector:
+    """Batches with one completion each, as LMCache drives them. Thread-safe.
+
+    Each submit returns at once with the id of the batch, and never waits for the network. The
+    engine holds the buffers until the completion was drained, or close() has returned; do not
+    touch them before. Every batch completes exactly once, within its deadline.
+
+    Raises (submits):
+        InvalidArgumentError: No keys, as many buffers as keys are not given, a key that is too
+            long or cannot be encoded, or a buffer that is not contiguous, not of bytes or, for a
+            load, read-only. Nothing has been started.
+        TypeError: A key is no str, or a buffer no buffer.
+        ClosedError: After close(), or in a forked child.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        """Connect to a cluster; waits for about twice `connect_timeout_ms` at most."""
+
+    def event_fd(self) -> int:
+        """The descriptor that is readable while completions wait; the same for ever."""
+
+    def submit_batch_get(self, keys: Sequence[str], memoryviews: Sequence[Buffer]) -> int:
+        """Start loading objects into writable buffers.
+
+        An object shorter than its buffer fills the front and is a hit; a longer one is a miss and
+        nothing is written behind the buffer.
+        """
+
+    def submit_batch_set(self, keys: Sequence[str], memoryviews: Sequence[Buffer]) -> int:
+        """Start storing objects. `ok` of the completion means that every one was stored."""
+
+    def submit_batch_exists(self, keys: Sequence[str]) -> int:
+        """Start looking objects up. `ok` is true unless nothing could be asked at all."""
+
+    def submit_batch_delete(self, keys: Sequence[str]) -> int:
+        """Start deleting objects; a bit says whether the object was there."""
+
+    def submit_batch_touch(self, keys: Sequence[str], ttl_seconds: int | None = None) -> int:
+        """Start renewing the expiry of objects, by default with `default_ttl_seconds`."""
+
+    def drain_completions(self) -> list[tuple[int, bool, str, list[bool] | None]]:
+        """Take what has ended, oldest first: (id, ok, error, one bit per key)."""
+
+    def close(self) -> None:
+        """End open batches, which complete with an error, and let go of all buffers.
+
+        Idempotent, bounded in time, callable from any thread. Completions can still be drained.
+        """
+
+    def stats(self) -> StoreStats: ...
+    def limits(self) -> StoreLimits: ...
+
+class Store:
+    """Objects in an Aerospike cluster; every call waits for its result. Thread-safe.
+
+    Keys are text of 1 to 4,096 bytes in UTF-8. Data are anything with the buffer protocol:
+    contiguous, one byte per item. A missing or damaged object is None or False, never an error.
+    The calls for many keys return errors in place of results, so that one key's failure does not
+    touch its neighbours.
+
+    Raises (all calls):
+        AerospikeConnectorError: One of its subclasses, see docs/reference/errors.md.
+        TypeError: A key is no str, or a buffer no buffer.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        """Connect to a cluster; waits for about twice `connect_timeout_ms` at most."""
+
+    def get(self, key: str) -> bytes | None:
+        """Load an object of unknown size. One larger than a record costs a second request."""
+
+    def get_into(self, key: str, buffer: Buffer) -> int | None:
+        """Load an object into the front of a writable buffer and return its size.
+
+        None if it is absent or larger than the buffer.
+        """
+
+    def put(self, key: str, data: Buffer, ttl: int | None = None, pin: bool = False) -> int:
+        """Store an object and return its size.
+
+        Args:
+            key: Its name.
+            data: Its content.
+            ttl: Seconds instead of `default_ttl_seconds`; 0, -1 and -2 as there.
+            pin: Mark it as pinned; it never expires.
+        """
+
+    def exists(self, key: str) -> bool: ...
+    def delete(self, key: str) -> bool:
+        """Delete an object; whether it was there."""
+
+    def touch(self, key: str, ttl: int | None = None) -> bool:
+        """Renew the expiry of an object, by default with `default_ttl_seconds`."""
+
+    def get_many_into(
+        self, keys: Sequence[str], buffers: Sequence[Buffer]
+    ) -> list[int | AerospikeConnectorError | None]: ...
+    def put_many(
+        self,
+        keys: Sequence[str],
+        data: Sequence[Buffer],
+        ttl: int | None = None,
+        pin: bool = False,
+    ) -> list[int | AerospikeConnectorError | None]: ...
+    def exists_many(self, keys: Sequence[str]) -> list[bool | AerospikeConnectorError]: ...
+    def delete_many(self, keys: Sequence[str]) -> list[bool | AerospikeConnectorError]: ...
+    def list(self, cursor: int = 0, count: int = 1000) -> tuple[list[ObjectInfo], int]:
+        """List at least `count` objects, if there are as many.
+
+        Returns:
+            The objects, and the cursor of the next call; it is 4096 at the end.
+        """
+
+    def inspect(self, key: str) -> ObjectDetails | None:
+        """Look at all records of one object."""
+
+    def stats(self) -> StoreStats: ...
+    def limits(self) -> StoreLimits: ...
+    def close(self) -> None:
+        """End what is under way, with errors, and the threads. Idempotent, bounded."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+class FaultCounter(TypedDict):
+    id: int
+    matched: int
+    applied: int
+
+class ServerStats(TypedDict):
+    requests: dict[str, int]
+    bytes_in: int
+    bytes_out: int
+    connections_opened: int
+    connections_now: int
+    records: int
+    used_bytes: int
+    running: bool
+    frozen: bool
+    member: bool
+
+class DevServer:
+    """An Aerospike-compatible server in this process: in memory, for tests and demos.
+
+    Nodes are named by their index. Serves from the constructor on; ends with stop(), at the end
+    of a with block, or with the object. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        *,
+        host: str = ...,
+        port: int = ...,
+        nodes: int = ...,
+        replication: int = ...,
+        namespaces: Sequence[dict[str, Any]] | None = ...,
+        users: Sequence[dict[str, Any]] | None = ...,
+        session_ttl_s: int = ...,
+        node_ids: Sequence[str] | None = ...,
+        cluster_name: str = ...,
+        build: str = ...,
+        threads: int = ...,
+        default_timeout_ms: int = ...,
+        timing: dict[str, int] | None = ...,
+    ) -> None:
+        """Start it.
+
+        Args:
+            host: Address to bind and to advertise.
+            port: Port of the first node; 0 = any.
+            nodes: 1 to 16.
+            replication: Copies of each record.
+            namespaces: Dicts with name, size_bytes, nsup_period_s, max_record_bytes,
+                default_ttl_s, allow_ttl_without_nsup.
+            users: Dicts with name, password, can_read, can_write.
+            session_ttl_s: Life of a login.
+            node_ids: One hexadecimal name for each node.
+            cluster_name: As nodes report it.
+            build: Version that the nodes report.
+            threads: That serve connections; 0 = up to 4.
+            default_timeout_ms: Of requests that give none.
+            timing: detection_ms, join_ms, resume_ms, map_change_ms, migration_us.
+        """
+
+    @property
+    def hosts(self) -> str:
+        """All endpoints in the form of the option `hosts`."""
+
+    def endpoints(self) -> list[tuple[str, int]]: ...
+    def stop(self) -> None: ...
+    def stop_node(self, node: int) -> None:
+        """Kill a node: its sockets close, its data are gone."""
+
+    def start_node(self, node: int) -> None:
+        """Start a stopped node, empty, on its old port."""
+
+    def pause_node(self, node: int) -> None:
+        """Freeze a node: clients can connect, nothing is answered."""
+
+    def resume_node(self, node: int) -> None:
+        """Let a frozen node go on with what it had."""
+
+    def await_settled(self, timeout: float = 10.0) -> None:
+        """Wait until all running nodes are members and hold their data."""
+
+    def add_fault(
+        self,
+        *,
+        action: str,
+        node: int = ...,
+        kinds: Sequence[str] | None = ...,
+        digests: Sequence[bytes | str] | None = ...,
+        key_contains: str = ...,
+        set: str = ...,
+        skip: int = ...,
+        count: int = ...,
+        delay_ms: float = ...,
+        code: int = ...,
+        bytes: int = ...,
+        damage: str = ...,
+        seed: int = ...,
+    ) -> int:
+        """Add an entry to the fault plan; the names are those of docs/reference/cli.md."""
+
+    def remove_fault(self, id: int) -> bool: ...
+    def clear_faults(self) -> None: ...
+    def fault_counters(self) -> list[FaultCounter]: ...
+    def await_fault(self, id: int, count: int = 1, timeout: float = 10.0) -> None:
+        """Wait until a fault was applied `count` times."""
+
+    def stats(self, node: int = 0) -> ServerStats: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None: ...
+
+def open_log() -> int:
+    """Start to collect log lines; returns a descriptor that is readable while some wait."""
+
+def take_log_lines() -> list[tuple[int, str]]:
+    """Take the waiting lines as (level of the logging module, text)."""
+
+def close_log() -> None:
+    """Collect no more lines; those that wait can be taken."""
