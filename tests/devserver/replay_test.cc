@@ -62,7 +62,7 @@ TEST(ReplayTest, a_damaged_recording_is_noticed) {
         exchange["name"].text == "info_build" || exchange["name"].text == "put_ttl_60";
     if (!exchange["delay_before_ms"].is_null()) continue;
     for (size_t i = 0; damages && i < exchange.keys.size(); ++i) {
-      if (exchange.keys[i] == "response") exchange.list[i].text.replace(43, 1, "7");
+      if (exchange.keys[i] == "response") exchange.list[i].text.replace(35, 1, "7");
     }
     const Replay::Verdict verdict = replay.run(exchange);
     if (damages && !verdict.good) ++noticed;
