@@ -3,17 +3,32 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
 import typer
 
 from lmcache_aerospike import __version__, errors
+from lmcache_aerospike.commands import session
+from lmcache_aerospike.commands.config import config
+from lmcache_aerospike.commands.get import get
+from lmcache_aerospike.commands.ls import ls
+from lmcache_aerospike.commands.put import put
+from lmcache_aerospike.commands.rm import rm
 from lmcache_aerospike.commands.serve import serve
+from lmcache_aerospike.commands.stat import stat
 
-MISS = 1
-USAGE = 2
-UNAVAILABLE = 3
+_REMEDIES: tuple[tuple[type[Exception], str], ...] = (
+    (
+        errors.AerospikeNamespaceProbeError,
+        "; the namespace must stand in the server's configuration, see --namespace",
+    ),
+    (
+        errors.AerospikeConnectionError,
+        "; check --hosts, or start a server for development with: lmcache-aerospike serve",
+    ),
+)
 
 app = typer.Typer(
     name="lmcache-aerospike",
@@ -33,15 +48,26 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[
+    ctx: typer.Context,
+    *,
+    hosts: session.Hosts = None,
+    namespace: session.Namespace = None,
+    set_name: session.SetName = None,
+    username: session.Username = None,
+    password_file: session.PasswordFile = None,
+    option: session.More = None,
+    json: session.Json = False,
+    _version: Annotated[
         bool,
         typer.Option("--version", callback=_print_version, is_eager=True, help="Print it."),
     ] = False,
 ) -> None:
-    pass
+    ctx.obj = session.Session(hosts, namespace, set_name, username, password_file, option, json)
 
 
 app.command()(serve)
+for _command in (put, get, ls, stat, rm, config):
+    app.command(name=_command.__name__)(session.client_command(_command))
 
 
 def main() -> None:
@@ -49,15 +75,22 @@ def main() -> None:
     try:
         app()
     except errors.InvalidArgumentError as error:
-        _fail(error, USAGE)
+        _fail(str(error), session.USAGE)
     except errors.NotFoundError as error:
-        _fail(error, MISS)
+        _fail(str(error), session.MISS)
     except errors.AerospikeConnectorError as error:
-        _fail(error, UNAVAILABLE)
+        remedy = next((text for kind, text in _REMEDIES if isinstance(error, kind)), "")
+        _fail(f"{error}{remedy}", session.UNAVAILABLE)
+    except BrokenPipeError:
+        # Whoever read the output has gone; nothing may be written at exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(session.MISS)
     except OSError as error:
-        _fail(error, USAGE)
+        _fail(
+            f"{error.filename}: {error.strerror}" if error.filename else str(error), session.USAGE
+        )
 
 
-def _fail(error: Exception, code: int) -> None:
-    print(f"lmcache-aerospike: {error}", file=sys.stderr)
+def _fail(message: str, code: int) -> None:
+    print(f"lmcache-aerospike: {message}", file=sys.stderr)
     sys.exit(code)

@@ -309,7 +309,11 @@ class Config:
 
     @classmethod
     def resolve(
-        cls, given: Mapping[str, Any], environment: Mapping[str, str] | None = None
+        cls,
+        given: Mapping[str, Any],
+        environment: Mapping[str, str] | None = None,
+        *,
+        complete: bool = True,
     ) -> Config:
         """Checks what was given and fills in the rest.
 
@@ -317,6 +321,7 @@ class Config:
             given: Options by name or alias. None stands for not given, as does "" where the
                 environment may fill it in.
             environment: Instead of the process environment.
+            complete: Whether what is needed to connect must be there.
 
         Raises:
             AerospikeConfigError: An option is unknown, missing, given twice or out of range.
@@ -344,7 +349,7 @@ class Config:
             for option in OPTIONS
         }
         _read_password_file(values, sources)
-        _check_together(values)
+        _check_together(values, complete)
         return cls(values, {o.name: sources.get(o.name, "default") for o in OPTIONS})
 
     def native(self) -> dict[str, Any]:
@@ -386,8 +391,8 @@ def _check(option: Option, value: object) -> object:
         raise AerospikeConfigError(msg) from None
 
 
-def _check_together(values: dict[str, Any]) -> None:
-    if values["hosts"] is None:
+def _check_together(values: dict[str, Any], complete: bool) -> None:
+    if complete and values["hosts"] is None:
         msg = f"option 'hosts': not given, expected {BY_NAME['hosts'].expected}, or "
         raise AerospikeConfigError(msg + "LMCACHE_AEROSPIKE_HOSTS in the environment")
     if values["tls_name"]:
