@@ -12,6 +12,7 @@ import typer
 from lmcache_aerospike import __version__, errors
 from lmcache_aerospike.commands import session
 from lmcache_aerospike.commands.config import config
+from lmcache_aerospike.commands.demo import demo
 from lmcache_aerospike.commands.get import get
 from lmcache_aerospike.commands.ls import ls
 from lmcache_aerospike.commands.put import put
@@ -66,7 +67,7 @@ def _options(
 
 
 app.command()(serve)
-for _command in (put, get, ls, stat, rm, config):
+for _command in (demo, put, get, ls, stat, rm, config):
     app.command(name=_command.__name__)(session.client_command(_command))
 
 
