@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <map>
 
-#include "base/log.h"
+#include "store/discovery.h"
 #include "store/key_batches.h"
 #include "store/listing.h"
 #include "store/object_get.h"
@@ -110,45 +110,6 @@ Status check(const StoreOptions& options) {
   return {};
 }
 
-std::optional<uint64_t> nonzero(uint64_t value) {
-  return value == 0 ? std::nullopt : std::optional<uint64_t>(value);
-}
-
-/// Asks all nodes what the namespace allows. Nodes that do not answer now are not waited for, as
-/// long as one does; the smallest limit of those that did counts.
-Result<ResolvedLimits> discover(const client::Client& client, const StoreOptions& options,
-                                uint32_t& namespace_ttl_seconds) {
-  std::vector<NamespaceFacts> facts;
-  Status failure(Code::unavailable, "namespace " + options.ns + ": no node answered");
-  for (const client::Client::NodeInfo& info :
-       client.info_all("namespace/" + options.ns, options.connect_timeout)) {
-    if (!info.status.ok()) {
-      failure = info.status;
-      continue;
-    }
-    Result<NamespaceFacts> parsed = parse_namespace_facts(options.ns, info.value);
-    if (!parsed) return parsed.error().with_context("node " + info.node);
-    Result<std::string> warning = check_ttl(options.default_ttl_seconds, *parsed);
-    if (!warning) return warning.error().with_context("node " + info.node);
-    if (!warning->empty()) log(LogLevel::warning, "limits:ttl", *warning);
-    namespace_ttl_seconds = std::max(namespace_ttl_seconds, parsed->default_ttl_s);
-    facts.push_back(*std::move(parsed));
-  }
-  if (facts.empty()) return failure;
-  const LimitOverrides overrides{nonzero(options.target_segment_bytes),
-                                 nonzero(options.max_segment_bytes), options.min_segment_bytes,
-                                 nonzero(options.single_record_threshold_bytes)};
-  Result<ResolvedLimits> limits = resolve_limits(overrides, facts);
-  if (!limits) return limits.error();
-  for (const std::string& warning : limits->warnings) log(LogLevel::warning, warning, warning);
-  log(LogLevel::info, "limits",
-      "namespace " + options.ns + ": record limit " + std::to_string(limits->record_bytes_max) +
-          " bytes (" + std::string(limits->record_bytes_source) + " of " +
-          std::to_string(facts.size()) + " nodes), segments up to " +
-          std::to_string(limits->segments.target_bytes) + " bytes");
-  return limits;
-}
-
 }  // namespace
 
 Result<std::unique_ptr<ChunkStore>> ChunkStore::open(StoreOptions options) {
@@ -158,13 +119,11 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(StoreOptions options) {
   options.password.clear();
   Result<std::unique_ptr<client::Client>> client = client::Client::connect(*client_opts);
   if (!client) return client.error();
-  uint32_t namespace_ttl_seconds = 0;
-  Result<ResolvedLimits> limits = discover(**client, options, namespace_ttl_seconds);
+  Result<std::shared_ptr<const NamespaceLimits>> limits = discover_limits(**client, options);
   if (!limits) return limits.error();
   auto context = std::make_shared<Context>();
   context->options = std::move(options);
-  context->limits = *std::move(limits);
-  context->namespace_ttl_seconds = namespace_ttl_seconds;
+  context->set_limits(*std::move(limits));
   context->client = *std::move(client);
   return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(context)));
 }
@@ -228,7 +187,8 @@ void ChunkStore::submit(Operation operation, std::vector<Item> items, BatchDone 
       std::make_shared<Batch>(context_, operation, std::move(items), due, std::move(done));
   // Hashing keys takes about a microsecond for each record: big batches are planned by the I/O
   // threads, side by side, so that the caller goes on at once.
-  const uint64_t records = count + batch->payload_bytes() / context_->limits.segments.target_bytes;
+  const uint64_t records =
+      count + batch->payload_bytes() / context_->limits()->segments.target_bytes;
   const size_t threads = static_cast<size_t>(context_->options.num_io_threads);
   const size_t shares = records < kPlannedByCallerMax ? 1 : std::min(threads, count);
   for (size_t i = 0; i < shares; ++i) {
@@ -316,7 +276,8 @@ StoreStats ChunkStore::stats() const {
 }
 
 StoreLimits ChunkStore::limits() const {
-  const ResolvedLimits& limits = context_->limits;
+  const std::shared_ptr<const NamespaceLimits> found = context_->limits();
+  const NamespaceLimits& limits = *found;
   return {limits.record_bytes_max,
           std::string(limits.record_bytes_source),
           limits.segments.target_bytes,

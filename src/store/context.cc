@@ -29,12 +29,30 @@ bool DamagedKeys::contains(const wire::Digest& meta) const {
   return keys_.contains(identity(meta));
 }
 
+std::shared_ptr<const NamespaceLimits> Context::limits() const {
+  const std::scoped_lock lock(mutex_);
+  return limits_;
+}
+
+void Context::set_limits(std::shared_ptr<const NamespaceLimits> limits) {
+  const std::scoped_lock lock(mutex_);
+  limits_ = std::move(limits);
+}
+
+bool Context::begin_limits_refresh(Duration interval) {
+  const TimePoint now = SteadyClock::now();
+  const std::scoped_lock lock(mutex_);
+  if (refreshed_at_ != TimePoint{} && now - refreshed_at_ < interval) return false;
+  refreshed_at_ = now;
+  return true;
+}
+
 uint32_t Context::wire_ttl(int64_t ttl_seconds) {
   return static_cast<uint32_t>(ttl_seconds);
 }
 
 uint32_t Context::segment_wire_ttl(int64_t ttl_seconds) const {
-  if (ttl_seconds == 0) ttl_seconds = namespace_ttl_seconds;
+  if (ttl_seconds == 0) ttl_seconds = limits()->default_ttl_seconds;
   if (ttl_seconds <= 0) return wire_ttl(ttl_seconds);
   return static_cast<uint32_t>(
       std::min<int64_t>(kTtlSecondsMax, ttl_seconds + options.segment_ttl_grace_seconds));

@@ -48,10 +48,15 @@ class DamagedKeys {
   std::unordered_set<uint64_t> keys_;  // guarded by mutex_
 };
 
+/// What the namespace allows, as found at the last look.
+struct NamespaceLimits : ResolvedLimits {
+  uint32_t default_ttl_seconds = 0;  ///< of writes that leave it to the namespace, 0 = never expire
+};
+
 /// Lives as long as any operation of the store. Thread-safe.
-struct Context {
+class Context {
+ public:
   StoreOptions options;
-  ResolvedLimits limits;
   std::unique_ptr<client::Client> client;
   Counters counters;
   DamagedKeys damaged;
@@ -67,8 +72,10 @@ struct Context {
     return {options.ns, options.set_name, digest};
   }
 
-  /// TTL of writes that leave it to the namespace, 0 = never expires.
-  uint32_t namespace_ttl_seconds = 0;
+  [[nodiscard]] std::shared_ptr<const NamespaceLimits> limits() const;
+  void set_limits(std::shared_ptr<const NamespaceLimits> limits);
+  /// True if no other refresh began within `interval`; the caller then starts one.
+  bool begin_limits_refresh(Duration interval);
 
   /// TTL words for the wire: of the meta record, and of segments, which live a little longer.
   [[nodiscard]] static uint32_t wire_ttl(int64_t ttl_seconds);
@@ -77,6 +84,11 @@ struct Context {
   void count_miss(MissReason reason) {
     counters.misses_by_reason[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
   }
+
+ private:
+  mutable std::mutex mutex_;
+  std::shared_ptr<const NamespaceLimits> limits_;  // guarded by mutex_
+  TimePoint refreshed_at_{};                       // guarded by mutex_
 };
 
 /// The batch that an object's operation belongs to. Results are written from I/O threads, each by

@@ -22,7 +22,7 @@ void ObjectGet::start(std::shared_ptr<Batch> batch, size_t index,
                       std::vector<client::Command*>& commands) {
   auto* object = new ObjectGet(std::move(batch), index);  // deleted by finish()
   Result<SegmentPlan> plan =
-      plan_segments(object->target_.size(), object->context_.limits.segments);
+      plan_segments(object->target_.size(), object->context_.limits()->segments);
   if (!plan) return object->fail(plan.error());
   object->plan_wave(*plan, commands);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/object_put.h"
 
+#include "store/discovery.h"
+
 namespace aerokv::store {
 namespace {
 
@@ -34,7 +36,7 @@ void ObjectPut::start(std::shared_ptr<Batch> batch, size_t index,
                       std::vector<client::Command*>& commands) {
   auto* object = new ObjectPut(std::move(batch), index);  // deleted by finish()
   Result<SegmentPlan> plan =
-      plan_segments(object->payload_.size(), object->context_.limits.segments);
+      plan_segments(object->payload_.size(), object->context_.limits()->segments);
   if (!plan) return object->finish(plan.error());
   object->plan_ = *plan;
   if (plan->is_inline()) {
@@ -111,6 +113,7 @@ void ObjectPut::meta_done() {
 void ObjectPut::withdraw(Status status) {
   failure_ = explain(std::move(status), ttl_seconds_, context_.options.ns);
   context_.damaged.add(meta_digest_);
+  if (failure_.code() == Code::too_big) refresh_limits(batch_->context_ptr());
   if (failure_.code() == Code::closed) return finish(std::move(failure_));
   step_ = Step::cleanup;
   remove_.prepare(meta_digest_, true, SteadyClock::now() + kCleanupTimeout, 0);

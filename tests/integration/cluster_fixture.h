@@ -13,6 +13,7 @@
 
 #include "aerokv/connector.h"
 #include "aerokv/store.h"
+#include "client/info_channel.h"
 #include "devserver/devserver.h"
 
 namespace aerokv::testing {
@@ -50,6 +51,21 @@ inline std::unique_ptr<Store> open_store(const StoreOptions& options) {
     std::abort();
   }
   return *std::move(store);
+}
+
+/// Changes the namespace of a running server as an operator would, by an info command.
+inline void set_config(const devserver::DevServer& server, const std::string& setting) {
+  for (const devserver::Endpoint& endpoint : server.endpoints()) {
+    const wire::Endpoint address{endpoint.host, endpoint.port};
+    Result<std::vector<client::SocketAddress>> resolved = client::resolve(address);
+    ASSERT_TRUE(resolved);
+    const client::Node node("any", address, resolved->front());
+    const Result<std::string> answer =
+        client::ask_info(node, "", "set-config:context=namespace;namespace=lmcache;" + setting,
+                         SteadyClock::now() + std::chrono::seconds(5));
+    ASSERT_TRUE(answer) << answer.error().message();
+    ASSERT_EQ(*answer, "ok");
+  }
 }
 
 /// Runs one batch and waits for its results.

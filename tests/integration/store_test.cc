@@ -128,6 +128,27 @@ TEST_F(StoreTest, ListsAndInspects) {
   EXPECT_EQ(store_->inspect("list/none").error().code(), Code::not_found);
 }
 
+TEST_F(StoreTest, FollowsALoweredRecordLimit) {
+  const Buffer payload = random_bytes(900000, 10);
+  EXPECT_EQ(bits_of(run(*store_, Operation::put, {put_item("limit", payload)})), "1");
+  set_config(*server_, "max-record-size=524288");
+  const std::vector<ItemResult> refused =
+      run(*store_, Operation::put, {put_item("limit", payload)});
+  ASSERT_EQ(bits_of(refused), "E");
+  EXPECT_EQ(refused[0].status.code(), Code::too_big);
+  // The new limit is found in the background; until then stores are refused the same way.
+  std::string bits;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (bits != "1" && std::chrono::steady_clock::now() < deadline) {
+    bits = bits_of(run(*store_, Operation::put, {put_item("limit", payload)}));
+  }
+  EXPECT_EQ(bits, "1");
+  EXPECT_EQ(store_->limits().record_bytes_max, 524288U);
+  Buffer target(payload.size());
+  EXPECT_EQ(bits_of(run(*store_, Operation::get, {get_item("limit", target)})), "1");
+  EXPECT_EQ(target, payload);
+}
+
 TEST_F(StoreTest, CloseEndsOpenBatches) {
   devserver::Fault fault;
   fault.action = devserver::FaultAction::drop;
