@@ -99,11 +99,11 @@ void Client::post(std::function<void()> task) {
   loops_[index % loops_.size()]->post(std::move(task));
 }
 
-NodePtr Client::node_for(const ClusterMap& map, uint32_t partition, bool is_write,
-                         uint32_t attempt) const {
+NodePtr Client::node_for(const ClusterMap& map, uint32_t partition, bool is_write, uint32_t attempt,
+                         const Node* last) const {
   const uint32_t spread = options_.replica == ReplicaPolicy::any ? partition : 0;
   return choose_node(map, {options_.replica, options_.rack_id}, partition, is_write, attempt,
-                     spread);
+                     spread, last);
 }
 
 std::vector<Client::NodeInfo> Client::info_all(std::string_view command,

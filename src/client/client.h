@@ -41,7 +41,7 @@ class Client {
 
   /// The node that a batch row or query of `partition` should go to; null if none is known.
   [[nodiscard]] NodePtr node_for(const ClusterMap& map, uint32_t partition, bool is_write,
-                                 uint32_t attempt) const;
+                                 uint32_t attempt, const Node* last = nullptr) const;
 
   /// Asks every active node one info command over fresh connections and waits for the answers.
   struct NodeInfo {

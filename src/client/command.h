@@ -29,6 +29,8 @@ class Command : public wire::ReplySink {
     TimePoint deadline{};
     /// Payload bytes that this request moves in either direction; counts against the byte budget.
     uint64_t payload_bytes = 0;
+    /// Its connection broke before: nothing may wait behind it on the next one.
+    bool alone = false;
   };
 
   /// A request as it leaves: `head` first, then `payload` from where it lies.
@@ -55,6 +57,7 @@ class Command : public wire::ReplySink {
   friend class Connection;
   uint32_t attempt_ = 0;
   uint32_t spread_ = 0;
+  const Node* last_node_ = nullptr;  // of the attempt before; only compared
   bool sent_ = false;  // some attempt reached a socket: a failed write is in doubt
   Status last_error_;
 };

@@ -15,9 +15,6 @@ constexpr size_t kSendPartsMax = 16;
 // After this many bytes the loop turns to its other connections.
 constexpr size_t kReceiveTurnBytes = 4 << 20;
 
-// Beyond the server-side limit, so that a server that does answer is heard.
-constexpr milliseconds kWriteGrace{500};
-
 }  // namespace
 
 Connection::Connection(NodePtr node, const ClientOptions& options, void* owner)
@@ -220,8 +217,9 @@ bool Connection::is_stalled(TimePoint now) const {
         std::min<Duration>(options_.connect_timeout, options_.read_attempt_timeout);
     return now - last_progress_ > limit;
   }
-  // Writes on the connection: the server may lawfully be silent while it waits for replicas.
-  const Duration limit = write_count_ > 0 ? Duration(options_.write_attempt_timeout + kWriteGrace)
+  // Writes on the connection: the server may lawfully be silent while it waits for replicas. We
+  // wait longer than it does, so that a server that gives up is heard.
+  const Duration limit = write_count_ > 0 ? Duration(options_.write_attempt_timeout * 3 / 2)
                                           : Duration(options_.read_attempt_timeout);
   return now - last_progress_ > limit;
 }

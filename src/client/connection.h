@@ -47,6 +47,13 @@ class Connection final : private wire::ReplySink {
   /// True when the oldest request has had no sign of life for too long.
   [[nodiscard]] bool is_stalled(TimePoint now) const;
 
+  /// True while it serves a command that must have a connection for itself.
+  [[nodiscard]] bool is_reserved() const {
+    return !flights_.empty() && flights_.front().command->plan.alone;
+  }
+  /// False until it could have been answered.
+  [[nodiscard]] bool is_ready() const { return state_ == State::ready; }
+
   [[nodiscard]] bool wants_write() const;
   [[nodiscard]] size_t flights() const { return flights_.size(); }
   [[nodiscard]] uint64_t payload_bytes() const { return payload_bytes_; }

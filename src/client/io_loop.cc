@@ -9,11 +9,13 @@
 namespace aerokv::client {
 namespace {
 
-// Requests that may be under way on one connection. More would only wait inside the server, which
-// answers one after the other, where they can no longer be moved to another connection.
+// Requests that may be under way on one connection: a few, or as many small ones as make up a
+// useful amount. More would only wait inside the server, which answers one after the other, where
+// they can no longer be moved to another connection.
 // Source: measured on a real server, two to four connections with a few requests each are best.
-constexpr size_t kPipelineDepthReads = 4;
-constexpr size_t kPipelineDepthWrites = 4;
+constexpr uint64_t kPipelineDepthMin = 4;
+constexpr uint64_t kPipelineDepthMax = 16;
+constexpr uint64_t kPipelineBytes = 1 << 20;
 
 // A wait for the first byte that is longer than this is latency, not a busy link: then requests
 // are spread over more connections instead of being lined up.
@@ -173,11 +175,12 @@ void IoLoop::route(Command* command) {
   if (!node && map_) {
     const Routing routing{options_.replica, options_.rack_id};
     node = choose_node(*map_, routing, command->plan.partition, command->plan.is_write,
-                       command->attempt_, command->spread_);
+                       command->attempt_, command->spread_, command->last_node_);
   }
   if (!node) {
     return finish(command, {Code::unavailable, "no node of the cluster is known"});
   }
+  command->last_node_ = node.get();
   pool_of(node, lane_of(command->plan)).waiting.push_back(command);
 }
 
@@ -214,14 +217,15 @@ void IoLoop::pump(Pool& pool, TimePoint now) {
 /// The least busy connection that may take one more request, opening one where that helps.
 Connection* IoLoop::find_room(Pool& pool, const Command& command, TimePoint now) {
   const bool is_far = pool.is_far();
-  const size_t depth = is_far                  ? 1
-                       : command.plan.is_write ? kPipelineDepthWrites
-                                               : kPipelineDepthReads;
+  const size_t depth = is_far ? 1
+                              : std::clamp(kPipelineBytes / (command.plan.payload_bytes + 1),
+                                           kPipelineDepthMin, kPipelineDepthMax);
   Connection* best = nullptr;
   bool all_silent = true;
   for (const auto& connection : pool.connections) {
     if (connection->silence(now) < kGrowAfterSilence) all_silent = false;
-    if (connection->flights() < depth &&
+    if (connection->is_reserved()) continue;
+    if (connection->flights() < (command.plan.alone ? 1 : depth) &&
         (best == nullptr || connection->flights() < best->flights())) {
       best = connection.get();
     }
@@ -354,11 +358,15 @@ void IoLoop::answered(Command* command, TimePoint now) {
                  retry == wire::Retry::back_off || command->plan.is_write, now);
 }
 
-/// Removes a broken connection and gives its commands their next attempt.
+/// Removes a broken connection and gives its commands their next attempt. Only the oldest can be
+/// the reason: those behind it have lost nothing but time, and go on without it.
 void IoLoop::fail_connection(Pool& pool, Connection* connection, const Status& error,
                              TimePoint now) {
   stats_.connection_errors.fetch_add(1, std::memory_order_relaxed);
   const Status described = error.with_context("node " + pool.node->label());
+  const bool blames_first = connection->is_ready();
+  // Behind the one that hangs there may be others: after a silence nobody waits for anybody.
+  const bool parts_all = blames_first && error.code() == Code::timeout;
   const std::vector<Command*> commands = discard(pool, connection);
   // An idle connection that the server closed says nothing about the node, nor does a login.
   if (!commands.empty() && error.code() != Code::denied) {
@@ -367,6 +375,14 @@ void IoLoop::fail_connection(Pool& pool, Connection* connection, const Status& e
   }
   for (Command* command : commands) {
     account(-static_cast<int64_t>(command->plan.payload_bytes));
+    const bool is_bystander = blames_first && command != commands.front() && !command->plan.node &&
+                              now < command->plan.deadline;
+    command->plan.alone = parts_all || (blames_first && command == commands.front());
+    if (is_bystander) {
+      command->last_error_ = described;
+      route(command);
+      continue;
+    }
     attempt_failed(command, described, pool.connections.empty(), now);
   }
 }

@@ -98,7 +98,7 @@ NodePtr any_node(const ClusterMap& map, uint32_t start) {
 }  // namespace
 
 NodePtr choose_node(const ClusterMap& map, const Routing& routing, uint32_t partition,
-                    bool is_write, uint32_t attempt, uint32_t spread) {
+                    bool is_write, uint32_t attempt, uint32_t spread, const Node* last) {
   if (map.partitions.empty()) return any_node(map, spread + attempt);
   const Replicas& replicas = map.partitions[partition];
   if (is_write || routing.policy == ReplicaPolicy::master || map.strong_consistency) {
@@ -125,7 +125,15 @@ NodePtr choose_node(const ClusterMap& map, const Routing& routing, uint32_t part
   }
   std::stable_partition(candidates.begin(), end,
                         [](const NodePtr* node) { return !(*node)->is_suspect(); });
-  return *candidates[attempt % count];
+  // The failure itself may have moved `last` to the end, where the attempt number points now.
+  const NodePtr* other = nullptr;
+  for (size_t i = 0; last != nullptr && i < count; ++i) {
+    const NodePtr* candidate = candidates[(attempt + i) % count];
+    if (candidate->get() == last) continue;
+    if (!(*candidate)->is_suspect()) return *candidate;
+    if (other == nullptr) other = candidate;
+  }
+  return other != nullptr ? *other : *candidates[attempt % count];
 }
 
 std::vector<NodePtr> PartitionTable::claim(const NodePtr& node, const wire::ReplicaMap& claims) {

@@ -108,9 +108,10 @@ struct Routing {
 ///
 /// Writes: the master, else any node (it passes the request on). Reads: the distinct active
 /// replicas in the order of the policy, suspects last; attempt n takes the n-th, wrapping around.
-/// `spread` starts the policy `any` (and nodes that only pass on) at different nodes.
+/// `spread` starts the policy `any` (and nodes that only pass on) at different nodes. A read that
+/// was tried before goes to a healthy replica other than `last`, if there is one.
 NodePtr choose_node(const ClusterMap& map, const Routing& routing, uint32_t partition,
-                    bool is_write, uint32_t attempt, uint32_t spread);
+                    bool is_write, uint32_t attempt, uint32_t spread, const Node* last = nullptr);
 
 /// Builds the next map from what nodes claim. Owned by the tend thread; pure.
 class PartitionTable {

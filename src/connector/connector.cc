@@ -22,6 +22,7 @@ struct Connector::State {
   std::deque<Completion> completions;  // guarded by mutex
   uint64_t next_id = 1;                // guarded by mutex
   uint64_t running = 0;                // guarded by mutex: batches in the store
+  uint64_t drained = 0;                // guarded by mutex
   bool closed = false;                 // guarded by mutex
 
   void complete(Completion completion) {
@@ -116,6 +117,7 @@ std::vector<Completion> Connector::drain() {
   std::vector<Completion> drained(std::make_move_iterator(state_->completions.begin()),
                                   std::make_move_iterator(state_->completions.end()));
   state_->completions.clear();
+  state_->drained += drained.size();
   return drained;
 }
 
@@ -134,7 +136,7 @@ void Connector::close() {
 
 uint64_t Connector::pending() const {
   const std::scoped_lock lock(state_->mutex);
-  return state_->running + state_->completions.size();
+  return state_->next_id - 1 - state_->drained;
 }
 
 const std::shared_ptr<Store>& Connector::store() const {

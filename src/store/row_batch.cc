@@ -104,6 +104,7 @@ class NodeRows final : public client::Command {
     plan.kind = wire::ReplyKind::batch;
     plan.is_write = run_->is_write();
     plan.deadline = run_->deadline();
+    plan.alone = attempt > 0;
   }
 
   Status encode(uint32_t timeout_ms, Encoded& request) override {
@@ -164,6 +165,7 @@ class NodeRows final : public client::Command {
         result.status =
             status.ok() ? Status(Code::protocol, "batch answer: a row is missing") : status;
         result.status.set_in_doubt(plan.is_write);
+        result.node = plan.node;
         failed.push_back(indices_[i]);
       } else if (wire::result_retry(result.code) != wire::Retry::never) {
         result.status = wire::status_from_result(result.code, "batch row");
@@ -190,7 +192,8 @@ void Run::send(std::vector<uint32_t> indices, uint32_t attempt) {
   std::map<client::NodePtr, std::vector<uint32_t>> by_node;
   const std::shared_ptr<const client::ClusterMap> map = client_.map();
   for (const uint32_t index : indices) {
-    by_node[client_.node_for(*map, wire::partition_of(rows_[index].digest), is_write(), attempt)]
+    const uint32_t partition = wire::partition_of(rows_[index].digest);
+    by_node[client_.node_for(*map, partition, is_write(), attempt, results_[index].node.get())]
         .push_back(index);
   }
   std::vector<client::Command*> commands;

@@ -21,7 +21,7 @@ struct RowResult {
   uint32_t generation = 0;
   uint32_t void_time = 0;          ///< seconds since 2010, 0 = never
   std::optional<int64_t> integer;  ///< the integer bin, if one was asked for
-  client::NodePtr node;            ///< that answered
+  client::NodePtr node;            ///< that answered, or else was asked last
 
   [[nodiscard]] bool is_found() const { return status.ok() && code == wire::result::kOk; }
   [[nodiscard]] bool is_missing() const { return status.ok() && code == wire::result::kNotFound; }
