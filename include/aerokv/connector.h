@@ -41,7 +41,8 @@ class Connector {
 
   /// Starts a batch and returns its id (1, 2, ...). Never blocks on the network. Buffers of the
   /// items must stay valid until the batch was drained.
-  /// Errors: invalid (no items, a key too long), closed (after close(), or in a forked child).
+  /// Errors: invalid (no items), closed (after close(), or in a forked child). A key that is empty
+  /// or too long fails alone, in the completion.
   Result<uint64_t> submit(Operation operation, std::vector<Item> items);
 
   /// Takes all completions that have happened, oldest first.

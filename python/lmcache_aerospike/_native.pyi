@@ -93,9 +93,10 @@ class Connector:
     touch them before. Every batch completes exactly once, within its deadline.
 
     Raises (submits):
-        InvalidArgumentError: No keys, as many buffers as keys are not given, a key that is too
-            long or cannot be encoded, or a buffer that is not contiguous, not of bytes or, for a
-            load, read-only. Nothing has been started.
+        InvalidArgumentError: No keys, as many buffers as keys are not given, a key that cannot be
+            encoded, or a buffer that is not contiguous, not of bytes or, for a load, read-only.
+            Nothing has been started. A key that is empty or too long fails alone, in the
+            completion.
         TypeError: A key is no str, or a buffer no buffer.
         ClosedError: After close(), or in a forked child.
     """

@@ -147,36 +147,58 @@ TimePoint ChunkStore::deadline(Operation operation, const std::vector<Item>& ite
          milliseconds(static_cast<int64_t>(bytes / kSlowestBytesPerMs));
 }
 
-Status ChunkStore::check_items(const std::vector<Item>& items) {
-  if (items.size() > kBatchItemsMax) {
-    return {Code::invalid, "batch of " + std::to_string(items.size()) + " keys, limit " +
-                               std::to_string(kBatchItemsMax)};
+Status ChunkStore::check_item(const Item& item) {
+  AEROKV_TRY(check_logical_key(item.key));
+  if (item.payload.size() > kChunkBytesMax || item.target.size() > kChunkBytesMax) {
+    return {Code::invalid, "more than " + std::to_string(kChunkBytesMax) + " bytes"};
   }
-  for (size_t i = 0; i < items.size(); ++i) {
-    const std::string what = "item " + std::to_string(i);
-    if (Status status = check_logical_key(items[i].key); !status) return status.with_context(what);
-    if (items[i].payload.size() > kChunkBytesMax || items[i].target.size() > kChunkBytesMax) {
-      return {Code::invalid, what + ": more than " + std::to_string(kChunkBytesMax) + " bytes"};
-    }
-    if (items[i].metadata.size() > kMetadataBytesMax) {
-      return {Code::invalid, what + ": metadata of " + std::to_string(items[i].metadata.size()) +
-                                 " bytes, limit " + std::to_string(kMetadataBytesMax)};
-    }
-    const int64_t ttl = items[i].ttl_seconds.value_or(0);
-    if (ttl < -2 || ttl > int64_t{kTtlSecondsMax}) {
-      return {Code::invalid, what + ": ttl_seconds " + std::to_string(ttl) + ", expected -2 to " +
-                                 std::to_string(kTtlSecondsMax)};
-    }
+  if (item.metadata.size() > kMetadataBytesMax) {
+    return {Code::invalid, "metadata of " + std::to_string(item.metadata.size()) +
+                               " bytes, limit " + std::to_string(kMetadataBytesMax)};
+  }
+  const int64_t ttl = item.ttl_seconds.value_or(0);
+  if (ttl < -2 || ttl > int64_t{kTtlSecondsMax}) {
+    return {Code::invalid, "ttl_seconds " + std::to_string(ttl) + ", expected -2 to " +
+                               std::to_string(kTtlSecondsMax)};
   }
   return {};
 }
 
+/// Takes out the items that cannot be done, so that they fail alone; the result reports them in
+/// their places.
+BatchDone ChunkStore::set_refused_aside(std::vector<Item>& items, BatchDone done) {
+  const auto is_refused = [](const Item& item) { return !check_item(item).ok(); };
+  if (std::none_of(items.begin(), items.end(), is_refused)) return done;
+  std::vector<Status> statuses;
+  std::vector<Item> accepted;
+  for (size_t i = 0; i < items.size(); ++i) {
+    statuses.push_back(check_item(items[i]).with_context("item " + std::to_string(i)));
+    if (statuses.back().ok()) accepted.push_back(std::move(items[i]));
+  }
+  items = std::move(accepted);
+  return [statuses = std::move(statuses), done = std::move(done)](std::vector<ItemResult> results) {
+    std::vector<ItemResult> all(statuses.size());
+    size_t next = 0;
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (statuses[i].ok()) {
+        all[i] = std::move(results[next++]);
+      } else {
+        all[i].status = statuses[i];
+      }
+    }
+    done(std::move(all));
+  };
+}
+
 void ChunkStore::submit(Operation operation, std::vector<Item> items, BatchDone done) {
-  if (Status status = check_items(items); !status) {
+  if (items.size() > kBatchItemsMax) {
+    const Status status(Code::invalid, "batch of " + std::to_string(items.size()) +
+                                           " keys, limit " + std::to_string(kBatchItemsMax));
     std::vector<ItemResult> results(items.size());
     for (ItemResult& result : results) result.status = status;
     return done(std::move(results));
   }
+  done = set_refused_aside(items, std::move(done));
   if (items.empty()) return done({});
   const TimePoint due = deadline(operation, items);
   if (operation == Operation::get && context_->options.refresh_ttl_on_read) {

@@ -30,7 +30,8 @@ class ChunkStore final : public Store {
   [[nodiscard]] TimePoint deadline(Operation operation, const std::vector<Item>& items) const;
   static void start(const std::shared_ptr<Batch>& batch, Operation operation, size_t from,
                     size_t to);
-  static Status check_items(const std::vector<Item>& items);
+  static Status check_item(const Item& item);
+  static BatchDone set_refused_aside(std::vector<Item>& items, BatchDone done);
   BatchDone refresh_after(const std::vector<Item>& items, BatchDone done);
 
   const std::shared_ptr<Context> context_;
