@@ -13,7 +13,7 @@ JOBS ?= 2
 VENV := .venv
 BIN := $(VENV)/bin
 STAMPS := build/stamps
-PIP := $(BIN)/python -m pip --disable-pip-version-check -qq
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 
 # ccache makes a second build, also in another clone, a matter of seconds; it is used when present.
 export CCACHE_BASEDIR := $(CURDIR)
