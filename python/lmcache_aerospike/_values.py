@@ -86,6 +86,9 @@ def read_hosts(value: object) -> str:
     else:
         msg = "neither text nor a list"
         raise ValueError(msg)
+    if not entries:
+        msg = "empty"
+        raise ValueError(msg)
     return ",".join(_read_host(entry) for entry in entries)
 
 

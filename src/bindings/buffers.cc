@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "base/limits.h"
 #include "bindings/errors.h"
 
 namespace aerokv::bindings {
@@ -64,7 +65,12 @@ std::string read_key(nb::handle key, const char* name, size_t index) {
     PyErr_Clear();
     raise_invalid(at(name, index) + "text with lone surrogates, expected text that UTF-8 encodes");
   }
-  return {text, static_cast<size_t>(size)};
+  const auto bytes = static_cast<size_t>(size);
+  if (bytes < 1 || bytes > kKeyBytesMax) {
+    raise_invalid(at(name, index) + std::to_string(bytes) + " bytes, expected 1 to " +
+                  std::to_string(kKeyBytesMax));
+  }
+  return {text, bytes};
 }
 
 nb::object as_sequence(nb::handle value, const char* name, const char* of) {

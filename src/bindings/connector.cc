@@ -18,6 +18,7 @@
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
 #include "bindings/fork_guard.h"
+#include "bindings/gil.h"
 #include "bindings/store_options.h"
 
 namespace aerokv::bindings {
@@ -43,7 +44,7 @@ class PyConnector {
       [[maybe_unused]] const State* leaked = state_.release();
       return;
     }
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     state_->connector.reset();
   }
 
@@ -61,7 +62,7 @@ class PyConnector {
     Connector& target = native();
     Result<uint64_t> id = Status();
     {
-      const nb::gil_scoped_release release;
+      const GilReleased released;
       // drain() waits for this lock before it looks for pins, so a batch that ends at once still
       // finds its own.
       const std::scoped_lock lock(state_->mutex);
@@ -77,7 +78,7 @@ class PyConnector {
     std::vector<Completion> completions;
     std::vector<Pins> done;  // released at the end, with the GIL
     {
-      const nb::gil_scoped_release release;
+      const GilReleased released;
       completions = target.drain();
       done.reserve(completions.size());
       const std::scoped_lock lock(state_->mutex);
@@ -96,7 +97,7 @@ class PyConnector {
   void close() {
     if (guard_.is_child()) return;
     std::unordered_map<uint64_t, Pins> pins;  // released at the end, with the GIL
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     state_->connector->close();
     const std::scoped_lock lock(state_->mutex);
     pins.swap(state_->pins);
@@ -149,24 +150,24 @@ void bind_submits(nb::class_<PyConnector>& type) {
       [](PyConnector& self, nb::handle keys, nb::handle memoryviews) {
         return submit_buffers(self, Operation::get, keys, memoryviews);
       },
-      nb::arg("keys"), nb::arg("memoryviews"),
+      nb::arg("keys").none(), nb::arg("memoryviews").none(),
       "Start loading objects into writable buffers; returns the id of the batch.");
   type.def(
       "submit_batch_set",
       [](PyConnector& self, nb::handle keys, nb::handle memoryviews) {
         return submit_buffers(self, Operation::put, keys, memoryviews);
       },
-      nb::arg("keys"), nb::arg("memoryviews"),
+      nb::arg("keys").none(), nb::arg("memoryviews").none(),
       "Start storing objects; returns the id of the batch.");
   type.def(
       "submit_batch_exists",
       [](PyConnector& self, nb::handle keys) { return submit_keys(self, Operation::exists, keys); },
-      nb::arg("keys"), "Start looking objects up; returns the id of the batch.");
+      nb::arg("keys").none(), "Start looking objects up; returns the id of the batch.");
   type.def(
       "submit_batch_delete",
       [](PyConnector& self, nb::handle keys) { return submit_keys(self, Operation::remove, keys); },
-      nb::arg("keys"), "Start deleting objects; returns the id of the batch.");
-  type.def("submit_batch_touch", &submit_touch, nb::arg("keys"),
+      nb::arg("keys").none(), "Start deleting objects; returns the id of the batch.");
+  type.def("submit_batch_touch", &submit_touch, nb::arg("keys").none(),
            nb::arg("ttl_seconds") = nb::none(),
            "Start renewing the expiry of objects; returns the id of the batch.");
 }

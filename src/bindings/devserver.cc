@@ -14,6 +14,7 @@
 #include "bindings/bind.h"
 #include "bindings/errors.h"
 #include "bindings/fork_guard.h"
+#include "bindings/gil.h"
 #include "bindings/option_reader.h"
 
 namespace aerokv::bindings {
@@ -190,7 +191,7 @@ class PyDevServer {
     devserver::Options options = read_options(fields);
     std::optional<Result<std::unique_ptr<DevServer>>> started;
     {
-      const nb::gil_scoped_release release;
+      const GilReleased released;
       started.emplace(DevServer::start(std::move(options)));
     }
     if (!started->has_value()) raise(started->error());
@@ -203,7 +204,7 @@ class PyDevServer {
       [[maybe_unused]] const DevServer* leaked = server_.release();
       return;
     }
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     server_.reset();
   }
 
@@ -217,7 +218,7 @@ class PyDevServer {
 
   void stop() {
     if (guard_.is_child()) return;
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     server_->stop();
   }
 
@@ -226,7 +227,7 @@ class PyDevServer {
     DevServer& target = server();
     Status status;
     {
-      const nb::gil_scoped_release release;
+      const GilReleased released;
       status = call(target);
     }
     if (!status) raise(status);

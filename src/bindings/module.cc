@@ -7,6 +7,8 @@
 
 NB_MODULE(_native, module) {
   module.doc() = "The engine of lmcache_aerospike; use the classes of the package itself.";
+  // Daemon threads that the interpreter leaves behind keep what they use; that is no defect.
+  nanobind::set_leak_warnings(false);
   module.attr("__version__") = aerokv::kVersion;
   aerokv::bindings::bind_log(module);
   aerokv::bindings::bind_devserver(module);

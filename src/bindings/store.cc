@@ -19,6 +19,7 @@
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
 #include "bindings/fork_guard.h"
+#include "bindings/gil.h"
 #include "bindings/object_dicts.h"
 #include "bindings/store_options.h"
 
@@ -49,7 +50,7 @@ class PyStore {
       [[maybe_unused]] const auto* leaked = new std::shared_ptr<Store>(std::move(store_));
       return;
     }
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     store_.reset();
   }
 
@@ -65,7 +66,7 @@ class PyStore {
   std::vector<ItemResult> run(Operation operation, std::vector<Item> items) {
     Store& target = native();
     const auto waiter = std::make_shared<Waiter>();
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     target.submit(operation, std::move(items), [waiter](std::vector<ItemResult> results) {
       const std::scoped_lock lock(waiter->mutex);
       waiter->results.emplace(std::move(results));
@@ -90,7 +91,7 @@ class PyStore {
     Store& target = native();
     std::optional<Result<T>> result;
     {
-      const nb::gil_scoped_release release;
+      const GilReleased released;
       result.emplace(call(target));
     }
     if (!result->has_value()) raise(result->error());
@@ -99,7 +100,7 @@ class PyStore {
 
   void close() {
     if (guard_.is_child()) return;
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     store_->close();
   }
 
@@ -224,7 +225,7 @@ nb::object inspect(PyStore& self, nb::handle key) {
   Store& target = self.native();
   std::optional<Result<ObjectDetails>> result;
   {
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     result.emplace(target.inspect(text));
   }
   if (result->has_value()) return details_dict(**result);
@@ -233,43 +234,45 @@ nb::object inspect(PyStore& self, nb::handle key) {
 }
 
 void bind_one_key(nb::class_<PyStore>& type) {
-  type.def("get", &get, nb::arg("key"), "Load an object whose size is not known; None if absent.");
-  type.def("get_into", &get_into, nb::arg("key"), nb::arg("buffer"),
+  type.def("get", &get, nb::arg("key").none(),
+           "Load an object whose size is not known; None if absent.");
+  type.def("get_into", &get_into, nb::arg("key").none(), nb::arg("buffer").none(),
            "Load an object into the front of a buffer; its size, or None if absent or larger.");
-  type.def("put", &put, nb::arg("key"), nb::arg("data"), nb::arg("ttl") = nb::none(),
+  type.def("put", &put, nb::arg("key").none(), nb::arg("data").none(), nb::arg("ttl") = nb::none(),
            nb::arg("pin") = false, "Store an object; returns its size.");
   type.def(
       "exists", [](PyStore& self, nb::handle key) { return run_key(self, Operation::exists, key); },
-      nb::arg("key"), "Whether the object is there.");
+      nb::arg("key").none(), "Whether the object is there.");
   type.def(
       "delete", [](PyStore& self, nb::handle key) { return run_key(self, Operation::remove, key); },
-      nb::arg("key"), "Delete an object; whether it was there.");
+      nb::arg("key").none(), "Delete an object; whether it was there.");
   type.def(
       "touch",
       [](PyStore& self, nb::handle key, std::optional<int64_t> ttl) {
         return run_key(self, Operation::touch, key, ttl);
       },
-      nb::arg("key"), nb::arg("ttl") = nb::none(),
+      nb::arg("key").none(), nb::arg("ttl") = nb::none(),
       "Renew the expiry of an object; whether it is there.");
 }
 
 void bind_many_keys(nb::class_<PyStore>& type) {
-  type.def("get_many_into", &get_many_into, nb::arg("keys"), nb::arg("buffers"),
+  type.def("get_many_into", &get_many_into, nb::arg("keys").none(), nb::arg("buffers").none(),
            "get_into() for many keys at once; errors are returned in place.");
-  type.def("put_many", &put_many, nb::arg("keys"), nb::arg("data"), nb::arg("ttl") = nb::none(),
-           nb::arg("pin") = false, "put() for many keys at once; errors are returned in place.");
+  type.def("put_many", &put_many, nb::arg("keys").none(), nb::arg("data").none(),
+           nb::arg("ttl") = nb::none(), nb::arg("pin") = false,
+           "put() for many keys at once; errors are returned in place.");
   type.def(
       "exists_many",
       [](PyStore& self, nb::handle keys) {
         return per_key(self.run(Operation::exists, read_items(keys)), is_hit);
       },
-      nb::arg("keys"), "exists() for many keys at once; errors are returned in place.");
+      nb::arg("keys").none(), "exists() for many keys at once; errors are returned in place.");
   type.def(
       "delete_many",
       [](PyStore& self, nb::handle keys) {
         return per_key(self.run(Operation::remove, read_items(keys)), is_hit);
       },
-      nb::arg("keys"), "delete() for many keys at once; errors are returned in place.");
+      nb::arg("keys").none(), "delete() for many keys at once; errors are returned in place.");
 }
 
 }  // namespace
@@ -283,7 +286,7 @@ void bind_store(nb::module_& module) {
   bind_many_keys(type);
   type.def("list", &list, nb::arg("cursor") = 0, nb::arg("count") = 1000,
            "List some objects: (objects, next cursor); the cursor is 4096 at the end.");
-  type.def("inspect", &inspect, nb::arg("key"),
+  type.def("inspect", &inspect, nb::arg("key").none(),
            "Look at all records of one object; None if absent.");
   type.def(
       "stats", [](PyStore& self) { return stats_dict(self.native().stats()); },

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "bindings/errors.h"
+#include "bindings/gil.h"
 #include "bindings/option_reader.h"
 
 namespace aerokv::bindings {
@@ -83,7 +84,7 @@ std::shared_ptr<Store> open_store(const nb::dict& options) {
   StoreOptions parsed = read_options(options);
   std::optional<Result<std::unique_ptr<Store>>> opened;
   {
-    const nb::gil_scoped_release release;
+    const GilReleased released;
     opened.emplace(Store::open(std::move(parsed)));
   }
   if (!opened->has_value()) raise(opened->error(), During::open);
