@@ -88,7 +88,6 @@ def test_close_ends_what_is_in_flight_and_nothing_is_written_later(make_adapter,
     pattern = random_bytes(1, size)
     for item in objects:
         item.write(pattern)
-    server.await_fault(fault, count)
     while server.stats()["connections_now"] >= before:
         assert time.monotonic() - started < 20
         select.select([], [], [], 0.02)  # the server's counters have no event
@@ -175,7 +174,6 @@ def test_bad_arguments_start_nothing(server, set_name):
         lambda: connector.submit_batch_get(["a", "b"], [one]),
         lambda: connector.submit_batch_set(["a"], [one, one]),
         lambda: connector.submit_batch_get(["a"], [memoryview(b"read only")]),
-        lambda: connector.submit_batch_exists([""]),
         lambda: connector.submit_batch_set(["a"], [memoryview(bytearray(16)).cast("I")]),
         lambda: connector.submit_batch_set(["a"], [memoryview(bytearray(16))[::2]]),
     ):

@@ -133,13 +133,15 @@ def test_the_longest_legal_keys_work(make_adapter, send_key, size):
     assert driver.lookup(keys) == [False] * len(keys)
 
 
-def test_a_key_over_the_limit_is_refused_at_once_and_harms_nobody(driver):
-    too_long = object_key(chunk_hash=HASH, model_name="m" * 5000)
-    fine = object_key(1)
-    with pytest.raises(RuntimeError, match="key"):
-        driver.store(too_long, b"content")
-    assert driver.store(fine, b"content")
-    assert driver.load(fine, 7) == b"content"
+def test_a_key_over_the_limit_fails_alone(driver):
+    fine, too_long = object_key(1), object_key(2, model_name="m" * 5000)
+    keys = [fine, too_long, object_key(3)]
+    contents = [random_bytes(i, 700) for i in range(3)]
+    assert not driver.store_many(keys, contents).is_successful()
+    assert driver.lookup(keys) == [True, False, True]
+    assert driver.load_many(keys, [700] * 3) == [contents[0], None, contents[2]]
+    driver.delete(keys)
+    assert driver.lookup(keys) == [False] * 3
 
 
 def test_salts_with_every_legal_character(driver):
