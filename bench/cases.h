@@ -26,6 +26,10 @@ inline constexpr uint64_t kOverBudgetBytesMax = 16'000'000;
 /// seconds for a GB and throughput.
 Status run_transfer(Server& server, const Settings& settings, Json& report);
 
+/// Stores and loads in the batches that `lmcache bench l2` makes of 64 KB to 16 MB objects, with
+/// the CPU seconds of both sides.
+Status run_batch(Server& server, const Settings& settings, Json& report);
+
 /// Lookups of 1,000 and 10,000 keys in one batch.
 Status run_lookup(Server& server, const Settings& settings, Json& report);
 

@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <filesystem>
+#include <fstream>
 
 extern char** environ;
 
@@ -23,6 +25,19 @@ double process_cpu_seconds() {
     return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
   };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+double process_cpu_seconds(pid_t pid) {
+  // Nanoseconds on a CPU, of each thread; the clock ticks of /proc/PID/stat are too coarse.
+  const std::filesystem::path tasks = "/proc/" + std::to_string(pid) + "/task";
+  double seconds = 0;
+  std::error_code error;
+  for (const auto& task : std::filesystem::directory_iterator(tasks, error)) {
+    std::ifstream file(task.path() / "schedstat");
+    double nanoseconds = 0;
+    if (file >> nanoseconds) seconds += nanoseconds * 1e-9;
+  }
+  return seconds;
 }
 
 uint64_t resident_bytes() {

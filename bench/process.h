@@ -19,6 +19,9 @@ namespace aerokv::bench {
 /// User and system seconds of all threads of this process, children not included.
 double process_cpu_seconds();
 
+/// The same of another process that runs now; 0 if it cannot be read.
+double process_cpu_seconds(pid_t pid);
+
 /// Resident bytes of this process.
 uint64_t resident_bytes();
 
@@ -54,6 +57,8 @@ class Child {
   Result<std::string> read_line();
   /// Sends one line and expects the answer "ok".
   Status command(const std::string& line);
+
+  [[nodiscard]] pid_t pid() const { return pid_; }
 
  private:
   Child(pid_t pid, UniqueFd in, UniqueFd out);

@@ -24,6 +24,10 @@ class Server {
   [[nodiscard]] const std::string& hosts() const { return hosts_; }
   [[nodiscard]] bool has_faults() const { return child_ != nullptr; }
   Status command(const std::string& line) { return child_->command(line); }
+  /// CPU seconds of the server so far; 0 if it was not started here.
+  [[nodiscard]] double cpu_seconds() const {
+    return child_ ? process_cpu_seconds(child_->pid()) : 0;
+  }
 
  private:
   std::string hosts_;

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``make bench``: everything that is compared, in one run.
+
+1. The engine without Python: CPU seconds for a GB beside bare socket loops, lookups, what latency
+   costs, memory (aerokv_engine_bench).
+2. ``lmcache bench l2`` for this project, LMCache's Redis connector and its file connector.
+3. The same adapters side by side in one process, one batch in turn.
+
+Writes results.json, results.md and throughput.png.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import lmcache_bench
+import results
+from contestants import start_all
+
+ROOT = Path(__file__).resolve().parent.parent
+ENGINE = ROOT / "build" / "bench" / "bench" / "aerokv_engine_bench"
+
+_STARTED = time.monotonic()
+
+
+def say(text: str) -> None:
+    print(f"[{time.monotonic() - _STARTED:4.0f} s] {text}", file=sys.stderr, flush=True)
+
+
+def run_engine(program: Path, quick: bool, output: Path) -> dict[str, Any]:
+    path = output / "engine.json"
+    arguments = [str(program), "--json", str(path)] + (["--quick"] if quick else [])
+    subprocess.run(arguments, check=True)
+    report: dict[str, Any] = json.loads(path.read_text())
+    path.unlink()
+    return report
+
+
+def tables(report: dict[str, Any]) -> str:
+    parts = []
+    if "engine" in report:
+        parts += ["## The engine without Python", results.engine_tables(report["engine"])]
+    for key, title in (("command", "`lmcache bench l2`"), ("adapters", "Adapters side by side")):
+        if key in report:
+            parts += [f"## {title}", results.throughput_table(report[key])]
+            parts += [results.lookup_table(report[key])]
+    if "adapters" in report:
+        parts += [results.cpu_table(report["adapters"])]
+    return "\n\n".join(parts) + "\n"
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="about a minute, fewer rounds")
+    parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results")
+    parser.add_argument("--engine", type=Path, default=ENGINE, help="aerokv_engine_bench")
+    parser.add_argument(
+        "--parts",
+        default="engine,command,adapters",
+        help="what to run, of: engine, command, adapters",
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    parts = arguments.parts.split(",")
+    plan = lmcache_bench.Plan()
+    if arguments.quick:
+        plan = lmcache_bench.Plan(1, 3, 5, 15)
+    arguments.output.mkdir(parents=True, exist_ok=True)
+    report: dict[str, Any] = {"machine": results.machine(), "quick": arguments.quick}
+    if "engine" in parts:
+        report["engine"] = run_engine(arguments.engine, arguments.quick, arguments.output)
+        say("engine without Python: done")
+    reached: list[dict[str, Any]] = []
+    if "command" in parts or "adapters" in parts:
+        lmcache_bench.prepare()
+        contestants = start_all()
+        try:
+            for part, function in (
+                ("command", lmcache_bench.command_rounds),
+                ("adapters", lmcache_bench.adapter_rounds),
+            ):
+                if part in parts:
+                    report[part] = results.summary(function(contestants, plan, say))
+                    reached += [{"by": part, **g} for g in results.goals(report[part])]
+        finally:
+            for contestant in contestants:
+                contestant.close()
+    report["goals"] = reached
+    report["seconds"] = round(time.monotonic() - _STARTED, 1)
+    (arguments.output / "results.json").write_text(json.dumps(report, indent=1) + "\n")
+    text = tables(report)
+    (arguments.output / "results.md").write_text(text)
+    for key in ("adapters", "command"):
+        if key in report:
+            results.plot(report[key], arguments.output / "throughput.png")
+            break
+    print(text)
+    for goal in reached:
+        if not goal["met"]:
+            print(
+                f"below its goal ({goal['by']}): {goal['what']}: {goal['ratio']:.2f} of {goal['goal']}"
+            )
+    print(f"written to {arguments.output} after {report['seconds']:.0f} s")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
