@@ -17,6 +17,7 @@ from lmcache_aerospike import _native
 with warnings.catch_warnings():
     # What LMCache's dependencies say while they are imported is not ours to mend.
     warnings.simplefilter("ignore")
+    import lmcache.v1.distributed.storage_manager  # noqa: F401 - the tests import from it
     from lmcache.v1.distributed.l2_adapters.config import get_l2_adapter_config_class
     from lmcache_driver import AdapterDriver, adapter_spec
 
