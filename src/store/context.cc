@@ -29,6 +29,49 @@ bool DamagedKeys::contains(const wire::Digest& meta) const {
   return keys_.contains(identity(meta));
 }
 
+namespace {
+
+/// Hashes user keys that were appended to one text, `ends` marking where each one ends.
+std::vector<wire::Digest> digests_of(std::string_view set, std::string_view text,
+                                     const std::vector<size_t>& ends) {
+  std::vector<std::string_view> keys;
+  keys.reserve(ends.size());
+  size_t begin = 0;
+  for (const size_t end : ends) {
+    keys.push_back(text.substr(begin, end - begin));
+    begin = end;
+  }
+  std::vector<wire::Digest> digests(keys.size());
+  wire::compute_digests(set, keys, digests);
+  return digests;
+}
+
+}  // namespace
+
+std::vector<wire::Digest> Context::segment_digests(std::string_view key, uint32_t count) const {
+  std::string text;
+  std::vector<size_t> ends;
+  text.reserve(count * (key.size() + 8));
+  ends.reserve(count);
+  for (uint32_t i = 0; i < count; ++i) {
+    text += segment_user_key(key, i);
+    ends.push_back(text.size());
+  }
+  return digests_of(options.set_name, text, ends);
+}
+
+std::vector<wire::Digest> Batch::meta_digests(size_t from, size_t to) const {
+  std::string text;
+  std::vector<size_t> ends;
+  text.reserve((to - from) * 128);
+  ends.reserve(to - from);
+  for (size_t i = from; i < to; ++i) {
+    text += meta_user_key(items_[i].key);
+    ends.push_back(text.size());
+  }
+  return digests_of(context_->options.set_name, text, ends);
+}
+
 std::shared_ptr<const NamespaceLimits> Context::limits() const {
   const std::scoped_lock lock(mutex_);
   return limits_;

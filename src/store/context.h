@@ -68,6 +68,9 @@ class Context {
   [[nodiscard]] wire::Digest segment_digest(std::string_view key, uint32_t index) const {
     return wire::compute_digest(options.set_name, segment_user_key(key, index));
   }
+  /// The digests of segments 0 .. `count` - 1 of one object.
+  [[nodiscard]] std::vector<wire::Digest> segment_digests(std::string_view key,
+                                                          uint32_t count) const;
   [[nodiscard]] wire::RecordRef record(const wire::Digest& digest) const {
     return {options.ns, options.set_name, digest};
   }
@@ -104,6 +107,9 @@ class Batch : public std::enable_shared_from_this<Batch> {
   [[nodiscard]] size_t size() const { return items_.size(); }
   [[nodiscard]] TimePoint deadline() const { return deadline_; }
   [[nodiscard]] uint64_t payload_bytes() const { return payload_bytes_; }
+
+  /// The digests of the meta records of items `from` <= index < `to`.
+  [[nodiscard]] std::vector<wire::Digest> meta_digests(size_t from, size_t to) const;
 
   /// Sets the result of one item; exactly once each.
   void finish(size_t index, ItemResult result);

@@ -36,8 +36,8 @@ uint32_t segments_of(const RowResult& meta) {
 std::vector<RowBatch::Row> meta_rows(const Batch& batch) {
   std::vector<RowBatch::Row> rows;
   rows.reserve(batch.size());
-  for (size_t i = 0; i < batch.size(); ++i) {
-    rows.push_back({batch.context().meta_digest(batch.item(i).key), 0});
+  for (const wire::Digest& digest : batch.meta_digests(0, batch.size())) {
+    rows.push_back({digest, 0});
   }
   return rows;
 }
@@ -49,8 +49,8 @@ std::vector<RowBatch::Row> segment_rows(const Batch& batch, const std::vector<Ro
     const Item& item = batch.item(i);
     const uint32_t ttl =
         context.segment_wire_ttl(item.ttl_seconds.value_or(context.options.default_ttl_seconds));
-    for (uint32_t s = 0; s < segments_of(metas[i]); ++s) {
-      rows.push_back({context.segment_digest(item.key, s), ttl});
+    for (const wire::Digest& digest : context.segment_digests(item.key, segments_of(metas[i]))) {
+      rows.push_back({digest, ttl});
     }
   }
   return rows;
@@ -73,11 +73,12 @@ using Metas = std::shared_ptr<const std::vector<RowResult>>;
 void start_exists(const std::shared_ptr<Batch>& batch, size_t from, size_t to) {
   Context& context = batch->context();
   std::vector<RowBatch::Row> rows;
-  std::vector<bool> damaged(to - from, false);
+  std::vector<bool> damaged;
   rows.reserve(to - from);
-  for (size_t i = from; i < to; ++i) {
-    rows.push_back({context.meta_digest(batch->item(i).key), 0});
-    damaged[i - from] = context.damaged.contains(rows.back().digest);
+  damaged.reserve(to - from);
+  for (const wire::Digest& digest : batch->meta_digests(from, to)) {
+    rows.push_back({digest, 0});
+    damaged.push_back(context.damaged.contains(digest));
   }
   RowBatch::start(*context.client, form_of(context, Kind::exists), std::move(rows),
                   batch->deadline(),

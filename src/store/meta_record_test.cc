@@ -172,6 +172,16 @@ TEST(MetaRecord, IntegersOfWrongLength) {
   }
 }
 
+// More bytes exist than are at hand: what is at hand must not be taken for the whole.
+TEST(MetaRecord, PartsOfSmallValues) {
+  for (const std::string_view name : {"ver", "state", "nseg", "created_at", "pin", "md"}) {
+    SCOPED_TRACE(name);
+    Bins bins = segmented().set("md", Particle::blob, "opaque");
+    ++bins.at(name).value_bytes;
+    expect_corruption(bins, name);
+  }
+}
+
 TEST(MetaRecord, HostileIntegers) {
   const std::vector<int64_t> hostile = {-1,          int64_t{1} << 31, (int64_t{1} << 32) + 1,
                                         1000000000,  INT64_MAX,        INT64_MIN,

@@ -33,13 +33,15 @@ void ObjectGet::plan_wave(const SegmentPlan& plan, std::vector<client::Command*>
   segments_.clear();
   const std::string& key = batch_->item(index_).key;
   CommandOwner& owner = *this;
-  if (!plan.is_inline()) segments_.reserve(plan.segment_count);
+  const uint32_t segment_count = plan.is_inline() ? 0 : plan.segment_count;
+  const std::vector<wire::Digest> digests = context_.segment_digests(key, segment_count);
+  segments_.reserve(segment_count);
   meta_.set_target(target_, plan.is_inline());
   meta_.prepare(meta_digest_, false, batch_->deadline(), plan.is_inline() ? plan.total_bytes : 0);
   commands.push_back(&meta_);
-  for (uint32_t i = 0; !plan.is_inline() && i < plan.segment_count; ++i) {
+  for (uint32_t i = 0; i < segment_count; ++i) {
     SegmentGet& segment = segments_.emplace_back(context_, owner);
-    segment.prepare(context_.segment_digest(key, i), false, batch_->deadline(), plan.bytes(i));
+    segment.prepare(digests[i], false, batch_->deadline(), plan.bytes(i));
     segment.set_slice(
         target_.subspan(static_cast<size_t>(plan.offset(i)), static_cast<size_t>(plan.bytes(i))));
     commands.push_back(&segment);
@@ -95,6 +97,14 @@ void ObjectGet::evaluate_inline(const MetaRecord& meta) {
   hit(meta);
 }
 
+/// True if the segment was written by another store than the meta record.
+bool ObjectGet::is_foreign(const SegmentGet& segment, const MetaRecord& meta, uint32_t index) {
+  if (!meta.sums.empty()) return segment.sum() != meta.sums[index];
+  // A writer without sums made the meta record. A sum in a segment is either ours, then the segment
+  // is too, or an older one that this writer left beside its own payload.
+  return segment.sum() && *segment.sum() == segment_sum(segment.slice());
+}
+
 void ObjectGet::evaluate_segments(const MetaRecord& meta) {
   if (plan_ != meta.plan) {
     if (next_wave(meta)) return;
@@ -114,8 +124,7 @@ void ObjectGet::evaluate_segments(const MetaRecord& meta) {
                    what + ": not one blob of " + std::to_string(segment.slice().size()) + " bytes"},
                   true);
     }
-    if (context_.options.verify != Verify::none && !meta.sums.empty() &&
-        segment.sum() != meta.sums[i]) {
+    if (context_.options.verify != Verify::none && is_foreign(segment, meta, i)) {
       return miss(MissReason::segment_sum,
                   {Code::corruption, what + ": it belongs to another write of the object"}, true);
     }

@@ -30,6 +30,7 @@ class ObjectGet final : private CommandOwner {
   void evaluate();
   void evaluate_inline(const MetaRecord& meta);
   void evaluate_segments(const MetaRecord& meta);
+  static bool is_foreign(const SegmentGet& segment, const MetaRecord& meta, uint32_t index);
   bool next_wave(const MetaRecord& meta);
   [[nodiscard]] bool payload_is_intact(const MetaRecord& meta, const SegmentPlan& plan) const;
 

@@ -46,11 +46,12 @@ void ObjectPut::start(std::shared_ptr<Batch> batch, size_t index,
   const std::string& key = object->batch_->item(index).key;
   CommandOwner& owner = *object;
   const uint32_t ttl = object->context_.segment_wire_ttl(object->ttl_seconds_);
+  const std::vector<wire::Digest> digests =
+      object->context_.segment_digests(key, plan->segment_count);
   object->segments_.reserve(plan->segment_count);
   for (uint32_t i = 0; i < plan->segment_count; ++i) {
     SegmentPut& segment = object->segments_.emplace_back(object->context_, owner);
-    segment.prepare(object->context_.segment_digest(key, i), true, object->batch_->deadline(),
-                    plan->bytes(i));
+    segment.prepare(digests[i], true, object->batch_->deadline(), plan->bytes(i));
     segment.set_slice(object->payload_.subspan(static_cast<size_t>(plan->offset(i)),
                                                static_cast<size_t>(plan->bytes(i))),
                       ttl);

@@ -112,6 +112,15 @@ TEST(Plan, TargetBelowPayloadAboveThresholdIsOneRecord) {
   expect_rows(limits, {{55000, 1, 55000, 55000}, {60001, 2, 30001, 30000}});
 }
 
+TEST(Plan, ThresholdAboveTarget) {
+  expect_rows({30000, 983040, 0, 50000}, {{50000, 1, 50000, 50000}, {50001, 2, 25001, 25000}});
+}
+
+TEST(Plan, EmptyPayloadUnderEveryLimit) {
+  expect_rows({1, 1, 0, 0}, {{0, 1, 0, 0}});
+  expect_rows({1, 1, 100, 0}, {{0, 1, 0, 0}, {1, 1, 1, 1}});
+}
+
 TEST(Plan, TargetOverMaximumIsAnError) {
   const SegmentLimits limits{16 * kMiB, 8 * kMiB, 64 * kKiB, 16 * kMiB};
   const auto plan = plan_segments(9 * kMiB, limits);
@@ -119,6 +128,7 @@ TEST(Plan, TargetOverMaximumIsAnError) {
   EXPECT_EQ(plan.error().code(), Code::invalid);
   EXPECT_NE(plan.error().message().find("target_segment_bytes"), std::string::npos);
   EXPECT_TRUE(plan_segments(8 * kMiB, limits));
+  EXPECT_FALSE(plan_segments(8 * kMiB + 1, limits));
 }
 
 TEST(Plan, BadLimitsAndSizesAreErrors) {

@@ -3,9 +3,14 @@
 
 #include <openssl/evp.h>
 
+#include <algorithm>
+#include <bit>
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <vector>
+
+#include "wire/digest_lanes.h"
 
 namespace aerokv::wire {
 namespace {
@@ -28,6 +33,32 @@ const EVP_MD* ripemd160() {
   return algorithm;
 }
 
+using LaneFunction = void (*)(const LaneMessages&, LaneDigests&);
+
+LaneFunction lane_function() {
+#if defined(__x86_64__)
+  static const bool has_avx2 = __builtin_cpu_supports("avx2") != 0;
+  if (has_avx2) return ripemd160_lanes_avx2;
+#endif
+  return ripemd160_lanes_baseline;
+}
+
+/// Bytes of a message with its padding: a one bit, zeros, and the bit count in 8 bytes.
+size_t padded_bytes(size_t message_bytes) {
+  return (message_bytes + 9 + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
+}
+
+void write_padded(std::string_view set, std::string_view key, uint8_t* at, size_t padded) {
+  const size_t message_bytes = set.size() + 1 + key.size();
+  std::memcpy(at, set.data(), set.size());
+  at[set.size()] = static_cast<uint8_t>(Particle::string);
+  std::memcpy(at + set.size() + 1, key.data(), key.size());
+  std::memset(at + message_bytes, 0, padded - message_bytes);
+  at[message_bytes] = 0x80;
+  const uint64_t bits = uint64_t{message_bytes} * 8;
+  std::memcpy(at + padded - 8, &bits, 8);
+}
+
 }  // namespace
 
 Digest compute_digest(std::string_view set, Particle key_type, Bytes key) {
@@ -43,6 +74,40 @@ Digest compute_digest(std::string_view set, Particle key_type, Bytes key) {
                                      &length) == 1;
   if (!ok || length != kDigestBytes) std::abort();  // in-memory hashing cannot fail
   return digest;
+}
+
+void compute_digests(std::string_view set, std::span<const std::string_view> keys,
+                     std::span<Digest> digests) {
+  // The lanes read and write little-endian words; a few keys are not worth the setup.
+  if (keys.size() < kLanes / 2 || std::endian::native == std::endian::big) {
+    for (size_t i = 0; i < keys.size(); ++i) digests[i] = compute_digest(set, keys[i]);
+    return;
+  }
+  const LaneFunction function = lane_function();
+  std::vector<uint8_t> memory;
+  LaneDigests results;
+  for (size_t from = 0; from < keys.size(); from += kLanes) {
+    const size_t count = std::min(kLanes, keys.size() - from);
+    std::array<size_t, kLanes> offsets{};
+    size_t used = 0;
+    for (size_t i = 0; i < count; ++i) {
+      offsets[i] = used;
+      used += padded_bytes(set.size() + 1 + keys[from + i].size());
+    }
+    memory.resize(used);
+    LaneMessages messages;
+    messages.blocks.fill(memory.data());  // unused lanes have no blocks, but read one
+    for (size_t i = 0; i < count; ++i) {
+      const size_t padded = padded_bytes(set.size() + 1 + keys[from + i].size());
+      write_padded(set, keys[from + i], memory.data() + offsets[i], padded);
+      messages.blocks[i] = memory.data() + offsets[i];
+      messages.block_counts[i] = static_cast<uint32_t>(padded / kBlockBytes);
+    }
+    function(messages, results);
+    for (size_t i = 0; i < count; ++i) {
+      std::memcpy(digests[from + i].data(), results[i].data(), kDigestBytes);
+    }
+  }
 }
 
 }  // namespace aerokv::wire

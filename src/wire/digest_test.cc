@@ -3,9 +3,12 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
 #include <string>
 #include <thread>
 #include <vector>
+
+#include "wire/digest_lanes.h"
 
 namespace aerokv::wire {
 namespace {
@@ -38,6 +41,67 @@ TEST(Digest, KnownValues) {
 TEST(Digest, TypeOfTheKeyEnters) {
   EXPECT_NE(compute_digest("s", Particle::string, as_bytes("k")),
             compute_digest("s", Particle::blob, as_bytes("k")));
+}
+
+std::vector<std::string> random_keys(size_t count, size_t bytes_max, std::mt19937_64& random) {
+  std::vector<std::string> keys(count);
+  for (std::string& key : keys) {
+    key.resize(random() % (bytes_max + 1));
+    for (char& c : key) c = static_cast<char>(random());
+  }
+  return keys;
+}
+
+void expect_same_as_one_by_one(const std::string& set, const std::vector<std::string>& keys) {
+  const std::vector<std::string_view> views(keys.begin(), keys.end());
+  std::vector<Digest> digests(keys.size());
+  compute_digests(set, views, digests);
+  for (size_t i = 0; i < keys.size(); ++i) {
+    EXPECT_EQ(digests[i], compute_digest(set, keys[i])) << "key " << i << " of " << keys.size();
+  }
+}
+
+TEST(Digest, ManyKeysHaveTheDigestsOfSingleOnes) {
+  const uint64_t seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (size_t count = 0; count <= 40; ++count) {
+    expect_same_as_one_by_one("kv_chunks", random_keys(count, 300, random));
+  }
+  expect_same_as_one_by_one("", random_keys(64, 4096, random));
+}
+
+TEST(Digest, ManyKeysOfEveryLengthAroundABlock) {
+  std::vector<std::string> keys;
+  for (size_t bytes = 0; bytes <= 200; ++bytes) keys.emplace_back(bytes, 'k');
+  expect_same_as_one_by_one("golden", keys);
+}
+
+TEST(Digest, EveryInstructionSetGivesTheSame) {
+  // Sixteen words of a padded one-block message for each lane.
+  std::vector<uint8_t> blocks(kLanes * kBlockBytes);
+  LaneMessages messages;
+  for (size_t lane = 0; lane < kLanes; ++lane) {
+    uint8_t* block = blocks.data() + lane * kBlockBytes;
+    block[0] = static_cast<uint8_t>('a' + lane);
+    block[1] = 0x80;
+    block[kBlockBytes - 8] = 8;
+    messages.blocks[lane] = block;
+    messages.block_counts[lane] = 1;
+  }
+  LaneDigests baseline;
+  ripemd160_lanes_baseline(messages, baseline);
+  // RIPEMD-160 of "a", from the publication of the algorithm.
+  const std::array<uint8_t, 20> of_a = {0x0b, 0xdc, 0x9d, 0x2d, 0x25, 0x6b, 0x3e, 0xe9, 0xda, 0xae,
+                                        0x34, 0x7b, 0xe6, 0xf4, 0xdc, 0x83, 0x5a, 0x46, 0x7f, 0xfe};
+  EXPECT_EQ(baseline[0], of_a);
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("avx2") != 0) {
+    LaneDigests avx2;
+    ripemd160_lanes_avx2(messages, avx2);
+    EXPECT_EQ(avx2, baseline);
+  }
+#endif
 }
 
 TEST(Digest, PartitionTakesTwelveBits) {
