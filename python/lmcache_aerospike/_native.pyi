@@ -110,8 +110,8 @@ class Connector:
     def submit_batch_get(self, keys: Sequence[str], memoryviews: Sequence[Buffer]) -> int:
         """Start loading objects into writable buffers.
 
-        An object shorter than its buffer fills the front and is a hit; a longer one is a miss and
-        nothing is written behind the buffer.
+        An object shorter than its buffer fills the front and is a hit; what is behind it in the
+        buffer is undefined then. A longer one is a miss. Nothing is written outside the buffer.
         """
 
     def submit_batch_set(self, keys: Sequence[str], memoryviews: Sequence[Buffer]) -> int:
@@ -160,7 +160,8 @@ class Store:
     def get_into(self, key: str, buffer: Buffer) -> int | None:
         """Load an object into the front of a writable buffer and return its size.
 
-        None if it is absent or larger than the buffer.
+        None if it is absent or larger than the buffer. What is behind the object in the buffer is
+        undefined.
         """
 
     def put(self, key: str, data: Buffer, ttl: int | None = None, pin: bool = False) -> int:

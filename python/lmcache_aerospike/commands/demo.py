@@ -76,9 +76,8 @@ def _require_lmcache() -> None:
     os.environ.setdefault("LMCACHE_LOG_LEVEL", "ERROR")
     warnings.simplefilter("ignore", FutureWarning)
     try:
-        import torch  # noqa: F401, PLC0415
-
         import lmcache  # noqa: F401, PLC0415 - an optional part of the package
+        import torch  # noqa: F401, PLC0415
     except ImportError as error:
         msg = f"demo: {error}; it needs LMCache and torch: pip install 'lmcache-aerospike[lmcache]'"
         raise AerospikeConfigError(msg) from None
