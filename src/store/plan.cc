@@ -26,8 +26,8 @@ Result<SegmentPlan> plan_segments(uint64_t payload_bytes, const SegmentLimits& l
   }
   const SegmentPlan single{1, payload_bytes, payload_bytes};
   const bool fits_one_record = payload_bytes <= limits.max_bytes;
-  if (fits_one_record && payload_bytes <= limits.single_record_bytes)
-    return single;  // also 0 bytes
+  // Holds for an empty payload too, whatever the limits.
+  if (fits_one_record && payload_bytes <= limits.single_record_bytes) return single;
   const uint64_t count = divide_up(payload_bytes, limits.target_bytes);
   const uint64_t segment_bytes = divide_up(payload_bytes, count);
   if (segment_bytes < limits.min_bytes && fits_one_record) return single;
