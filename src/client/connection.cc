@@ -10,7 +10,7 @@ namespace aerokv::client {
 namespace {
 
 // Parts of one sendmsg: head and payload of several requests.
-constexpr size_t kSendPartsMax = 16;
+constexpr size_t kSendPartsMax = 32;
 
 // After this many bytes the loop turns to its other connections.
 constexpr size_t kReceiveTurnBytes = 4 << 20;
@@ -42,8 +42,18 @@ void Connection::enqueue(Command* command, Command::Encoded request, TimePoint n
     if (state_ == State::ready) decoder_.expect(command->plan.kind, *command);
   }
   payload_bytes_ += command->plan.payload_bytes;
+  unsent_bytes_ += request.head.size() + request.payload.size();
   write_count_ += command->plan.is_write ? 1 : 0;
   flights_.push_back({command, std::move(request), 0, now});
+}
+
+bool Connection::has_room(size_t depth) {
+  if (flights_.size() >= depth) {
+    draining_ = true;
+  } else if (flights_.size() <= depth / 2) {
+    draining_ = false;
+  }
+  return !draining_;
 }
 
 bool Connection::wants_write() const {
@@ -124,6 +134,7 @@ Status Connection::send_some(TimePoint now) {
       const size_t whole = flight.request.head.size() + flight.request.payload.size();
       const size_t taken = std::min(left, whole - flight.sent);
       flight.sent += taken;
+      unsent_bytes_ -= taken;
       left -= taken;
       if (flight.sent == whole) ++fully_sent_;
     }
@@ -204,6 +215,7 @@ std::vector<Command*> Connection::abandon() {
   }
   flights_.clear();
   fully_sent_ = 0;
+  unsent_bytes_ = 0;
   payload_bytes_ = 0;
   write_count_ = 0;
   socket_.close();
@@ -219,8 +231,9 @@ bool Connection::is_stalled(TimePoint now) const {
   }
   // Writes on the connection: the server may lawfully be silent while it waits for replicas. We
   // wait longer than it does, so that a server that gives up is heard.
-  const Duration limit = write_count_ > 0 ? Duration(options_.write_attempt_timeout * 3 / 2)
-                                          : Duration(options_.read_attempt_timeout);
+  const Duration limit = write_count_ > 0
+                             ? Duration(options_.write_attempt_timeout * 3 / 2)
+                             : Duration(options_.read_patience(flights_.front().command->attempt_));
   return now - last_progress_ > limit;
 }
 

@@ -17,6 +17,9 @@ constexpr uint64_t kPipelineDepthMin = 4;
 constexpr uint64_t kPipelineDepthMax = 16;
 constexpr uint64_t kPipelineBytes = 1 << 20;
 
+// Lined-up requests are sent once they have this much; the rest is prepared while they travel.
+constexpr uint64_t kLineUpBytes = 256 << 10;
+
 // A wait for the first byte that is longer than this is latency, not a busy link: then requests
 // are spread over more connections instead of being lined up.
 constexpr std::chrono::microseconds kLatencyBound{2000};
@@ -202,16 +205,25 @@ void IoLoop::pump_all(TimePoint now) {
 }
 
 void IoLoop::pump(Pool& pool, TimePoint now) {
+  // Requests are lined up first and sent together: one system call for many small ones.
+  std::vector<Connection*> lined_up;
   while (!pool.waiting.empty()) {
     Command* command = pool.waiting.front();
     if (bytes_in_flight_ > 0 && bytes_in_flight_ + command->plan.payload_bytes > bytes_budget_) {
-      return;  // pumped again when bytes have arrived
+      break;  // pumped again when bytes have arrived
     }
     Connection* connection = find_room(pool, *command, now);
-    if (connection == nullptr) return;
+    if (connection == nullptr) break;
     pool.waiting.pop_front();
     dispatch(pool, *connection, command, now);
+    if (std::find(lined_up.begin(), lined_up.end(), connection) == lined_up.end()) {
+      lined_up.push_back(connection);
+    }
+    if (connection->unsent_bytes() < kLineUpBytes) continue;
+    std::erase(lined_up, connection);
+    drive(pool, connection, 0, now);
   }
+  for (Connection* connection : lined_up) drive(pool, connection, 0, now);
 }
 
 /// The least busy connection that may take one more request, opening one where that helps.
@@ -225,14 +237,15 @@ Connection* IoLoop::find_room(Pool& pool, const Command& command, TimePoint now)
   for (const auto& connection : pool.connections) {
     if (connection->silence(now) < kGrowAfterSilence) all_silent = false;
     if (connection->is_reserved()) continue;
-    if (connection->flights() < (command.plan.alone ? 1 : depth) &&
+    if (connection->has_room(command.plan.alone ? 1 : depth) &&
         (best == nullptr || connection->flights() < best->flights())) {
       best = connection.get();
     }
   }
-  const size_t per_thread_max =
-      static_cast<size_t>(std::max(1, options_.connections_per_node_max / options_.io_threads));
-  const bool may_grow = pool.connections.size() < per_thread_max;
+  // Every lane gets its first connection; beyond that the node's total counts.
+  const int64_t spare = options_.connections_per_node_max -
+                        pool.node->connections_open.load(std::memory_order_relaxed);
+  const bool may_grow = pool.connections.empty() || spare > 0;
   if (best != nullptr && (best->flights() == 0 || !is_far || !may_grow)) return best;
   if (!may_grow) return best;
   // Growth doubles at most once per silent interval, so that a burst against a near node does not
@@ -241,7 +254,7 @@ Connection* IoLoop::find_room(Pool& pool, const Command& command, TimePoint now)
     if (!all_silent || now - pool.grown_at < kGrowInterval) return nullptr;
     pool.grown_at = now;
     const size_t wanted = std::min(
-        {pool.connections.size(), pool.waiting.size(), per_thread_max - pool.connections.size()});
+        {pool.connections.size(), pool.waiting.size(), static_cast<size_t>(spare)});
     Connection* opened = nullptr;
     for (size_t i = 0; i < std::max<size_t>(1, wanted); ++i) {
       opened = open_connection(pool, now);
@@ -284,11 +297,12 @@ bool IoLoop::Pool::is_far() const {
   return known >= 2 && *std::min_element(waits.begin(), waits.begin() + known) > kLatencyBound;
 }
 
-/// Encodes and sends one command.
+/// Encodes one command and lines it up; the caller drives the connection.
 void IoLoop::dispatch(Pool& pool, Connection& connection, Command* command, TimePoint now) {
   // A read is to be given up by the server before it is by us, so that the connection survives.
-  const milliseconds limit = command->plan.is_write ? options_.write_attempt_timeout
-                                                    : options_.read_attempt_timeout * 2 / 3;
+  const milliseconds limit = command->plan.is_write
+                                 ? options_.write_attempt_timeout
+                                 : options_.read_patience(command->attempt_) * 2 / 3;
   const milliseconds timeout = std::min(limit, remaining(command->plan.deadline, now));
   Command::Encoded request;
   if (Status status = command->encode(static_cast<uint32_t>(timeout.count()), request); !status) {
@@ -299,7 +313,6 @@ void IoLoop::dispatch(Pool& pool, Connection& connection, Command* command, Time
   pool.node->requests.fetch_add(1, std::memory_order_relaxed);
   account(static_cast<int64_t>(command->plan.payload_bytes));
   connection.enqueue(command, std::move(request), now);
-  drive(pool, &connection, 0, now);
 }
 
 void IoLoop::account(int64_t payload_bytes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -38,7 +39,12 @@ struct ClientOptions {
   milliseconds read_attempt_timeout{150};
   /// The same for writes, where the server may wait for replicas before it answers.
   milliseconds write_attempt_timeout{1000};
-  int read_attempts_max = 3;
+  /// The next attempts of a read wait twice as long each: who is silent on several connections is
+  /// busy rather than broken, and often there is no other replica.
+  [[nodiscard]] milliseconds read_patience(uint32_t attempt) const {
+    return read_attempt_timeout * (1 << std::min(attempt, 4U));
+  }
+  int read_attempts_max = 4;
   milliseconds tend_interval{1000};
 };
 

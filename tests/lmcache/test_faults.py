@@ -266,3 +266,13 @@ def test_a_full_server_refuses_and_keeps_what_it_has():
             assert driver.store(keys[-1], contents[-1])
         finally:
             driver.close()
+
+
+@pytest.mark.parametrize("size", [5000, SEGMENTED])
+def test_a_server_that_is_slow_for_every_request_is_not_taken_for_dead(driver, server, size):
+    """Each answer takes longer than a node may be silent, and there is no other replica."""
+    keys = [object_key(i) for i in range(3)]
+    contents = [random_bytes(i, size) for i in range(3)]
+    assert driver.store_many(keys, contents).is_successful()
+    server.add_fault(action="latency", delay_ms=250, kinds=["get"])
+    assert driver.load_many(keys, [size] * 3) == contents
