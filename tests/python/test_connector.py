@@ -18,7 +18,7 @@ import weakref
 from collections.abc import Callable
 
 import pytest
-from conftest import Completions
+from completions import Completions
 
 from lmcache_aerospike import AerospikeNativeConnector, _native
 from lmcache_aerospike.errors import (

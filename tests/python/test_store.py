@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import random
 import threading
 import time
@@ -23,6 +24,11 @@ from lmcache_aerospike.errors import (
 
 CAP = 983040
 SIZES = [0, 1, CAP - 1, CAP, CAP + 1, 3 * CAP + 7]
+
+
+def digest(user_key: str, set_name: str = "kv_chunks") -> bytes:
+    """What names a record on the wire: set, type of the key (3 = text) and key."""
+    return hashlib.new("ripemd160", f"{set_name}\x03{user_key}".encode()).digest()
 
 
 def content(size: int, seed: int = 0) -> bytes:
@@ -205,7 +211,7 @@ def test_lost_segment_is_a_clean_miss_and_a_new_store_heals(
 ) -> None:
     data = content(3 * CAP + 1)
     store.put("damaged", data)
-    server.add_fault(action="damage", damage="shorter_value", kinds=["get"], count=1, skip=1)
+    server.add_fault(action="damage", damage="shorter_value", digests=[digest("damaged|s|1")])
     assert store.get_into("damaged", bytearray(len(data))) is None
     assert not store.exists("damaged"), "what cannot be loaded is reported absent"
     server.clear_faults()
@@ -219,7 +225,7 @@ def test_full_verification_finds_flipped_bits(server: _native.DevServer) -> None
         data = content(CAP + 100)
         store.put("flipped", data)
         assert store.get("flipped") == data
-        server.add_fault(action="damage", damage="flip_value_bit", kinds=["get"], count=1, skip=1)
+        server.add_fault(action="damage", damage="flip_value_bit", digests=[digest("flipped|s|1")])
         assert store.get_into("flipped", bytearray(len(data))) is None
         assert store.stats()["misses_by_reason"]["payload_hash"] == 1
 
