@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -53,6 +54,17 @@ def test_the_reference_page_names_every_command_and_option() -> None:
     page = (ROOT / "docs/reference/cli.md").read_text()
     for name in COMMANDS:
         assert f"## {name}" in page, name
+
+
+def test_the_start_page_works_as_written(command: Command) -> None:
+    page = (ROOT / "docs/start.md").read_text().split("## By hand", 1)[1].split("```", 2)[1]
+    (command.folder / "README.md").write_bytes((ROOT / "README.md").read_bytes())
+    lines = re.findall(r"^\$ lmcache-aerospike (put|ls|get)(.*)$", page, re.MULTILINE)
+    assert [name for name, _ in lines] == ["put", "ls", "get"]
+    for name, rest in lines:
+        assert command(name, *rest.split()).code == 0
+    copy = (command.folder / "copy.md").read_bytes()
+    assert copy == (command.folder / "README.md").read_bytes()
 
 
 @pytest.mark.lmcache
