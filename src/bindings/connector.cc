@@ -195,6 +195,7 @@ void bind_connector(nb::module_& module) {
       "limits", [](PyConnector& self) { return limits_dict(self.native().store()->limits()); },
       "What the cluster allows, and the segment sizes that follow.");
   type.def("__repr__", [](nb::handle self) {
+    if (!nb::inst_ready(self)) return repr_of_unopened(self);
     return repr_of(self, nb::cast<PyConnector&>(self).native().store()->options());
   });
 }

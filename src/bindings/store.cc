@@ -298,6 +298,7 @@ void bind_store(nb::module_& module) {
   type.def("__enter__", [](nb::handle self) { return nb::borrow(self); });
   type.def("__exit__", [](PyStore& self, const nb::args&) { self.close(); }, nb::arg("error"));
   type.def("__repr__", [](nb::handle self) {
+    if (!nb::inst_ready(self)) return repr_of_unopened(self);
     return repr_of(self, nb::cast<PyStore&>(self).native().options());
   });
 }

@@ -146,4 +146,8 @@ std::string repr_of(nb::handle self, const StoreOptions& options) {
   return out;
 }
 
+std::string repr_of_unopened(nb::handle self) {
+  return "<" + std::string(type_name_of(self)) + ", not open>";
+}
+
 }  // namespace aerokv::bindings

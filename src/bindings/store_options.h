@@ -23,4 +23,7 @@ nb::dict limits_dict(const StoreLimits& limits);
 /// repr() of `self`, which uses `options`: type, hosts, namespace, set. Holds no secret.
 std::string repr_of(nb::handle self, const StoreOptions& options);
 
+/// The same for an object whose constructor failed: tracebacks show those, too.
+std::string repr_of_unopened(nb::handle self);
+
 }  // namespace aerokv::bindings
