@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+from typing_extensions import Self
+
 INFO_TYPE = 1
 HEADER_BYTES = 8
 SIZE_MASK = (1 << 48) - 1
@@ -41,7 +43,7 @@ class InfoProxy:
         host, port = self._server.server_address
         return f"{host}:{port}"
 
-    def __enter__(self) -> InfoProxy:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -129,7 +129,8 @@ def test_a_store_replaces_what_was_there(driver, before, after):
 def test_eight_tasks_of_eight_objects_at_once(driver):
     count, size = 8, 300 * KIB
     batches = [[object_key(b * count + i) for i in range(count)] for b in range(8)]
-    contents = {wire_key(k): random_bytes(n, size) for n, k in enumerate(sum(batches, []))}
+    keys = [key for batch in batches for key in batch]
+    contents = {wire_key(k): random_bytes(n, size) for n, k in enumerate(keys)}
     sources = [[GuardedObject(size, contents[wire_key(k)]) for k in batch] for batch in batches]
     tasks = [
         driver.adapter.submit_store_task(batch, [o.memory for o in objects])
@@ -201,7 +202,7 @@ def test_an_object_with_a_life_time_ends(make_adapter, server):
 
 def test_an_unknown_option_is_an_error_that_names_it(server):
     spec = adapter_spec(server.hosts, "s", num_wokers=3)
-    with pytest.raises(ValueError, match="num_wokers.*num_workers"):
+    with pytest.raises(ValueError, match=r"num_wokers.*num_workers"):
         create_adapter(spec)
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import select
@@ -39,15 +40,13 @@ WAIT_SECONDS_MAX = 30.0
 
 @contextmanager
 def storage_manager(spec: dict[str, Any]) -> Iterator[StorageManager]:
-    class Arguments:
-        l2_adapter = [json.dumps(spec)]
-
+    arguments = argparse.Namespace(l2_adapter=[json.dumps(spec)])
     memory = L1MemoryManagerConfig(size_in_bytes=96 << 20, use_lazy=False, shm_name="")
     manager = StorageManager(
         StorageManagerConfig(
             l1_manager_config=L1ManagerConfig(memory_config=memory),
             eviction_config=EvictionConfig(eviction_policy="noop"),
-            l2_adapter_config=parse_args_to_l2_adapters_config(Arguments()),
+            l2_adapter_config=parse_args_to_l2_adapters_config(arguments),
         )
     )
     try:
