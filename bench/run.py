@@ -106,9 +106,8 @@ def main() -> int:
     print(text)
     for goal in reached:
         if not goal["met"]:
-            print(
-                f"below its goal ({goal['by']}): {goal['what']}: {goal['ratio']:.2f} of {goal['goal']}"
-            )
+            what = f"{goal['what']}: {goal['ratio']:.2f} of {goal['goal']}"
+            print(f"below its goal ({goal['by']}): {what}")
     print(f"written to {arguments.output} after {report['seconds']:.0f} s")
     return 0
 

@@ -9,6 +9,7 @@ namespace aerokv::bench {
 namespace {
 
 constexpr uint64_t kServerBytes = 4ULL << 30;
+constexpr uint64_t kReserveBytes = 512ULL << 20;
 
 Status obey(devserver::DevServer& server, const std::string& line) {
   server.clear_faults();
@@ -28,6 +29,7 @@ Status obey(devserver::DevServer& server, const std::string& line) {
 int run_server() {
   devserver::Options options;
   options.namespaces[0].size_bytes = kServerBytes;
+  options.reserve_bytes = kReserveBytes;
   auto server = devserver::DevServer::start(std::move(options));
   if (!server) {
     std::cerr << server.error().message() << "\n";

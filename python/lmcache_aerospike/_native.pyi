@@ -254,6 +254,7 @@ class DevServer:
         cluster_name: str = ...,
         build: str = ...,
         threads: int = ...,
+        reserve_bytes: int = ...,
         default_timeout_ms: int = ...,
         timing: dict[str, int] | None = ...,
     ) -> None:
@@ -272,6 +273,7 @@ class DevServer:
             cluster_name: As nodes report it.
             build: Version that the nodes report.
             threads: That serve connections; 0 = up to 4.
+            reserve_bytes: Memory for new records that is touched before it is needed.
             default_timeout_ms: Of requests that give none.
             timing: detection_ms, join_ms, resume_ms, map_change_ms, migration_us.
         """

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "devserver/buffer.h"
 
+#include <pthread.h>
+#include <sched.h>
+#include <sys/mman.h>
+
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <new>
@@ -10,6 +15,7 @@ namespace {
 
 constexpr uint32_t kUnpooled = ~0U;
 constexpr size_t kPooledMin = 4096;
+constexpr size_t kPooledMax = Arena::kChunkBytes / 2;
 constexpr size_t kPageBytes = 4096;
 
 BufferHead* make_head(void* memory, size_t capacity, uint32_t size_class, BufferPool* pool) {
@@ -33,9 +39,75 @@ void BufferRef::release() {
   }
 }
 
-BufferPool::~BufferPool() {
-  for (Class& c : classes_) {
-    for (BufferHead* head : c.idle) std::free(head);
+Arena::Arena(size_t ahead_bytes) : ready_(ahead_bytes / kChunkBytes) {
+  if (!ready_.empty()) thread_ = std::thread([this] { touch_ahead(); });
+}
+
+Arena::~Arena() {
+  stopping_.store(true, std::memory_order_relaxed);
+  wakes_.fetch_add(1, std::memory_order_release);
+  wakes_.notify_all();
+  if (thread_.joinable()) thread_.join();
+  for (std::byte* chunk : chunks_) ::munmap(chunk, kChunkBytes);
+  for (const auto& chunk : ready_) {
+    if (chunk != nullptr) ::munmap(chunk, kChunkBytes);
+  }
+}
+
+std::byte* Arena::map_chunk() {
+  void* at =
+      ::mmap(nullptr, kChunkBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  return at == MAP_FAILED ? nullptr : static_cast<std::byte*>(at);
+}
+
+std::byte* Arena::next_chunk() {
+  for (auto& slot : ready_) {
+    std::byte* chunk = slot.exchange(nullptr, std::memory_order_acquire);
+    if (chunk == nullptr) continue;
+    wakes_.fetch_add(1, std::memory_order_release);
+    wakes_.notify_all();
+    return chunk;
+  }
+  return map_chunk();
+}
+
+void* Arena::take(size_t bytes) {
+  bytes = (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const std::scoped_lock lock(mutex_);
+  if (left_ < bytes) {  // what is left of the chunk is lost, less than one buffer
+    std::byte* chunk = next_chunk();
+    if (chunk == nullptr) return nullptr;
+    chunks_.push_back(chunk);
+    at_ = chunk;
+    left_ = kChunkBytes;
+  }
+  void* taken = at_;
+  at_ += bytes;
+  left_ -= bytes;
+  return taken;
+}
+
+void Arena::touch_ahead() {
+  size_t touched = 0;
+  while (true) {
+    const uint32_t seen = wakes_.load(std::memory_order_acquire);
+    if (stopping_.load(std::memory_order_relaxed)) return;
+    const auto slot = std::find(ready_.begin(), ready_.end(), nullptr);
+    if (slot == ready_.end()) {
+      wakes_.wait(seen, std::memory_order_acquire);
+      continue;
+    }
+    std::byte* chunk = map_chunk();
+    if (chunk == nullptr) return;  // no memory: from now on it is taken untouched, if at all
+    for (size_t i = 0; i < kChunkBytes; i += kPageBytes) {
+      *static_cast<volatile std::byte*>(chunk + i) = std::byte{0};
+    }
+    slot->store(chunk, std::memory_order_release);
+    if (++touched == ready_.size()) {
+      // The first reserve is made at once; later it is topped up when nothing else wants the CPU.
+      const sched_param priority{};
+      ::pthread_setschedparam(::pthread_self(), SCHED_IDLE, &priority);
+    }
   }
 }
 
@@ -57,10 +129,11 @@ size_t BufferPool::class_bytes(uint32_t size_class) {
 BufferRef BufferPool::allocate(size_t bytes) {
   const size_t needed = bytes + sizeof(BufferHead);
   const uint32_t size_class = needed < kPooledMin ? kUnpooled : class_of(needed);
-  if (size_class >= kClasses) {
+  if (size_class >= kClasses || class_bytes(size_class) > kPooledMax) {
     return BufferRef(make_head(std::malloc(needed), bytes, kUnpooled, this));
   }
   const size_t total = class_bytes(size_class);
+  void* memory = nullptr;
   {
     Class& c = classes_[size_class];
     const std::scoped_lock lock(c.mutex);
@@ -71,8 +144,12 @@ BufferRef BufferPool::allocate(size_t bytes) {
       head->references.store(1, std::memory_order_relaxed);
       return BufferRef(head);
     }
+    if (!c.cold.empty()) {
+      memory = c.cold.back();
+      c.cold.pop_back();
+    }
   }
-  void* memory = std::aligned_alloc(kPageBytes, (total + kPageBytes - 1) / kPageBytes * kPageBytes);
+  if (memory == nullptr) memory = arena_.take(total);
   return BufferRef(make_head(memory, total - sizeof(BufferHead), size_class, this));
 }
 
@@ -98,7 +175,8 @@ void BufferPool::trim(uint32_t spared) {
       auto& idle = classes_[i].idle;
       while (!idle.empty()) {
         if (idle_bytes_.load(std::memory_order_relaxed) <= idle_bytes_max_) return;
-        std::free(idle.back());
+        ::madvise(idle.back(), class_bytes(i), MADV_DONTNEED);
+        classes_[i].cold.push_back(idle.back());
         idle.pop_back();
         idle_bytes_.fetch_sub(class_bytes(i), std::memory_order_relaxed);
       }

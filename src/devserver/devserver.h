@@ -56,6 +56,9 @@ struct Options {
   int threads = 0;  ///< that serve connections; 0 = as many as cores, at most 4
   std::chrono::milliseconds default_timeout{1000};  ///< of requests that give none
   ClusterTiming timing;
+  /// Memory for new records whose pages are touched before they are needed, by a thread of its own:
+  /// a fresh page costs more than what is received into it.
+  uint64_t reserve_bytes = 0;
 };
 
 struct Endpoint {

@@ -22,7 +22,7 @@ constexpr const char* kUsage =
     "  [--namespace NAME[,size=2G][,nsup=120][,max-record-size=1M][,default-ttl=0]\n"
     "               [,allow-ttl-without-nsup=true]] ... [--user NAME:PASSWORD[:read|:write]] ...\n"
     "  [--threads N] [--cluster-name NAME] [--session-ttl SECONDS] [--migration-us N]\n"
-    "  [--detection-ms N] [--join-ms N]\n"
+    "  [--detection-ms N] [--join-ms N] [--reserve 512M]\n"
     "Commands on stdin, one a line: stop N, start N, pause N, resume N, settle; each is answered\n"
     "by ok or an error. The end of stdin or SIGTERM ends the server.\n";
 
@@ -105,6 +105,8 @@ Status take_option(const std::string& key, const std::string& value, dev::Option
     options.nodes = count;
   } else if (key == "--replication") {
     options.replication = count;
+  } else if (key == "--reserve") {
+    options.reserve_bytes = *parsed;
   } else if (key == "--threads") {
     options.threads = count;
   } else if (key == "--session-ttl") {

@@ -14,12 +14,16 @@ size_t idle_bytes_max(const Options& options) {
   return static_cast<size_t>(std::min<uint64_t>(total, 2ULL << 30));
 }
 
+size_t reserve_bytes(const Options& options) {
+  return std::min(static_cast<size_t>(options.reserve_bytes), idle_bytes_max(options));
+}
+
 }  // namespace
 
 Service::Service(Options o, std::vector<Endpoint> e)
     : options(std::move(o)),
       endpoints(std::move(e)),
-      pool(idle_bytes_max(options)),
+      pool(idle_bytes_max(options), reserve_bytes(options)),
       cluster(options, endpoints),
       users(options.users, options.session_ttl),
       counters(static_cast<size_t>(options.nodes)),

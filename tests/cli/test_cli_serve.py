@@ -68,6 +68,7 @@ def test_faults(server_factory: Callable[..., Any]) -> None:
         (("--user", "name"), "--user: expected name:password"),
         (("--fault", "explode"), "fault 'action': 'explode', expected one of delay"),
         (("--fault", "drop,skip=x"), "--fault: 'skip=x'"),
+        (("--reserve", "much"), "--reserve: size 'much'"),
         (("--port", "70000"), "option 'port': 70000"),
     ],
 )

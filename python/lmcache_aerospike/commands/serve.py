@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lmcache_aerospike import _log, _native
-from lmcache_aerospike.commands.specs import parse_fault, parse_namespace, parse_user
+from lmcache_aerospike.commands.specs import parse_fault, parse_namespace, parse_reserve, parse_user
 
 _NAMESPACE_HELP = (
     "A namespace: name[,size=1G][,nsup=120][,max-record-size=1M][,default-ttl=0]"
@@ -34,6 +34,9 @@ def serve(
         typer.Option(help="For tests: action[,kinds=get+put][,skip=2][,count=1][,code=18]..."),
     ] = None,
     threads: Annotated[int, typer.Option(help="That serve connections; 0 = up to 4.")] = 0,
+    reserve: Annotated[
+        str, typer.Option(help="Memory for new records that is made ready before it is needed.")
+    ] = "256M",
 ) -> None:
     """Run a development server: in memory, no root; for tests, demos and single machines.
 
@@ -52,6 +55,7 @@ def serve(
         namespaces=[parse_namespace(text) for text in namespace or ["lmcache"]],
         users=[parse_user(text) for text in user or ()],
         threads=threads,
+        reserve_bytes=parse_reserve(reserve),
     ) as server:
         for entry in faults:
             server.add_fault(**entry)

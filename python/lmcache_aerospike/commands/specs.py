@@ -42,6 +42,15 @@ def parse_namespace(text: str) -> dict[str, Any]:
     return options
 
 
+def parse_reserve(text: str) -> int:
+    """Bytes of memory from "256M"; "0" for none."""
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        msg = f"--reserve: {error}"
+        raise AerospikeConfigError(msg) from None
+
+
 def parse_user(text: str) -> dict[str, Any]:
     """A user of the development server from "name:password"."""
     name, colon, password = text.partition(":")
