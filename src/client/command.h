@@ -57,8 +57,9 @@ class Command : public wire::ReplySink {
   friend class Connection;
   uint32_t attempt_ = 0;
   uint32_t spread_ = 0;
+  TimePoint first_failure_{};
   const Node* last_node_ = nullptr;  // of the attempt before; only compared
-  bool sent_ = false;  // some attempt reached a socket: a failed write is in doubt
+  bool sent_ = false;                // some attempt reached a socket: a failed write is in doubt
   Status last_error_;
 };
 

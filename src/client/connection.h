@@ -54,6 +54,12 @@ class Connection final : private wire::ReplySink {
   /// False until it could have been answered.
   [[nodiscard]] bool is_ready() const { return state_ == State::ready; }
 
+  /// Whether another request may be lined up when `depth` may be under way. A full pipeline is
+  /// topped up only when it is half empty, so that requests leave several at a time.
+  [[nodiscard]] bool has_room(size_t depth);
+  /// Bytes lined up and not yet sent.
+  [[nodiscard]] uint64_t unsent_bytes() const { return unsent_bytes_; }
+
   [[nodiscard]] bool wants_write() const;
   [[nodiscard]] size_t flights() const { return flights_.size(); }
   [[nodiscard]] uint64_t payload_bytes() const { return payload_bytes_; }
@@ -94,6 +100,8 @@ class Connection final : private wire::ReplySink {
   wire::ReplyDecoder decoder_;
   std::deque<Flight> flights_;
   size_t fully_sent_ = 0;  // flights_[0..fully_sent_) have left completely
+  uint64_t unsent_bytes_ = 0;
+  bool draining_ = false;  // the pipeline was full and is not yet half empty
   uint64_t payload_bytes_ = 0;
   size_t write_count_ = 0;
   TimePoint last_progress_{};

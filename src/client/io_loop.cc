@@ -13,7 +13,7 @@ namespace {
 // useful amount. More would only wait inside the server, which answers one after the other, where
 // they can no longer be moved to another connection.
 // Source: measured on a real server, two to four connections with a few requests each are best.
-constexpr uint64_t kPipelineDepthMin = 4;
+constexpr uint64_t kPipelineDepthMin = 2;
 constexpr uint64_t kPipelineDepthMax = 16;
 constexpr uint64_t kPipelineBytes = 1 << 20;
 
@@ -22,8 +22,10 @@ constexpr uint64_t kLineUpBytes = 256 << 10;
 
 // A wait for the first byte that is longer than this is latency, not a busy link: then requests
 // are spread over more connections instead of being lined up.
-constexpr std::chrono::microseconds kLatencyBound{2000};
-constexpr std::chrono::microseconds kGrowAfterSilence{3000};
+constexpr std::chrono::microseconds kLatencyBound{5000};
+constexpr std::chrono::microseconds kGrowAfterSilence{5000};
+// A gap between two turns of the loop that is longer than this is our own lack of CPU time.
+constexpr std::chrono::microseconds kOwnLag{3000};
 
 constexpr std::chrono::microseconds kGrowInterval{1000};
 
@@ -121,6 +123,8 @@ void IoLoop::run() {
     const int count =
         ::epoll_wait(epoll_.get(), events.data(), kEventsMax, wait_ms(SteadyClock::now()));
     const TimePoint now = SteadyClock::now();
+    if (now - turned_at_ > kOwnLag) lagged_at_ = now;
+    turned_at_ = now;
     bool woken = false;
     for (int i = 0; i < count; ++i) {
       auto* connection = static_cast<Connection*>(events[static_cast<size_t>(i)].data.ptr);
@@ -251,10 +255,13 @@ Connection* IoLoop::find_room(Pool& pool, const Command& command, TimePoint now)
   // Growth doubles at most once per silent interval, so that a burst against a near node does not
   // open a connection for every request.
   if (!pool.connections.empty() && !is_far) {
-    if (!all_silent || now - pool.grown_at < kGrowInterval) return nullptr;
+    if (!all_silent || now - pool.grown_at < kGrowInterval ||
+        now - lagged_at_ < kGrowAfterSilence) {
+      return nullptr;
+    }
     pool.grown_at = now;
-    const size_t wanted = std::min(
-        {pool.connections.size(), pool.waiting.size(), static_cast<size_t>(spare)});
+    const size_t wanted =
+        std::min({pool.connections.size(), pool.waiting.size(), static_cast<size_t>(spare)});
     Connection* opened = nullptr;
     for (size_t i = 0; i < std::max<size_t>(1, wanted); ++i) {
       opened = open_connection(pool, now);
@@ -411,9 +418,11 @@ void IoLoop::attempt_failed(Command* command, Status error, bool back_off, TimeP
   // Waiting for a new login is nobody's failure: only the deadline bounds it.
   const bool awaits_login = error.code() == Code::denied && command->plan.node == nullptr;
   const uint32_t attempt = awaits_login ? command->attempt_ : ++command->attempt_;
-  const bool exhausted =
-      command->plan.node != nullptr ||
-      (!command->plan.is_write && attempt >= static_cast<uint32_t>(options_.read_attempts_max));
+  if (attempt == 1) command->first_failure_ = now;
+  const bool exhausted = command->plan.node != nullptr ||
+                         (!command->plan.is_write && !may_read_again(*command, error, now));
+  // A map that names the right node is on its way.
+  back_off |= attempt >= static_cast<uint32_t>(options_.read_attempts_max);
   milliseconds pause{0};
   if (awaits_login) {
     pause = kLoginPause;
@@ -432,6 +441,18 @@ void IoLoop::attempt_failed(Command* command, Status error, bool back_off, TimeP
   } else {
     route(command);
   }
+}
+
+/// Reads end after some attempts, except where these cost no time and the cluster lives: when the
+/// last known replica of a partition has died, the next map names others.
+bool IoLoop::may_read_again(const Command& command, const Status& error, TimePoint now) const {
+  if (command.attempt_ < static_cast<uint32_t>(options_.read_attempts_max)) return true;
+  if (error.code() != Code::unavailable || !map_) return false;
+  return now - command.first_failure_ <
+             options_.read_attempts_max * options_.read_attempt_timeout &&
+         std::any_of(
+             map_->nodes.begin(), map_->nodes.end(),
+             [](const NodePtr& node) { return node->is_active() && !node->is_suspect(); });
 }
 
 void IoLoop::finish(Command* command, Status status) {

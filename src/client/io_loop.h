@@ -95,6 +95,8 @@ class IoLoop {
   void fail_connection(Pool& pool, Connection* connection, const Status& error, TimePoint now);
   std::vector<Command*> discard(Pool& pool, Connection* connection);
   void attempt_failed(Command* command, Status error, bool back_off, TimePoint now);
+  [[nodiscard]] bool may_read_again(const Command& command, const Status& error,
+                                    TimePoint now) const;
   void finish(Command* command, Status status);
   void update_interest(Connection& connection);
   void check_time(TimePoint now);
@@ -128,6 +130,8 @@ class IoLoop {
   std::priority_queue<Delayed, std::vector<Delayed>, std::greater<>> delayed_;
   uint64_t bytes_in_flight_ = 0;
   uint32_t spread_ = 0;
+  TimePoint turned_at_{};
+  TimePoint lagged_at_{};
   TimePoint next_check_{};
   TimePoint next_expiry_{};
   TimePoint next_trim_{};

@@ -109,10 +109,14 @@ Status Tender::start() {
   wake_fd_ = *std::move(fd);
   thread_ = std::thread([this] { run(); });
   std::unique_lock lock(mutex_);
-  // Two rounds: nodes that are just starting may be taken in by the second.
-  condition_.wait(lock, [this] { return ready_ || rounds_ >= 2 || denied_; });
+  // Two rounds: nodes that are just starting may be taken in by the second. Wrong credentials stay
+  // wrong: no second round is needed to say so.
+  condition_.wait(lock, [this] {
+    return ready_ || rounds_ >= 2 || (rounds_ == 1 && seed_denials_ == seed_failures_);
+  });
   if (ready_) return {};
-  const Status error(denied_ ? Code::denied : Code::unavailable,
+  // A node that answers and refuses tells more than those that are away.
+  const Status error(seed_denials_ > 0 ? Code::denied : Code::unavailable,
                      "no node of the cluster could be used: " + seed_errors_);
   lock.unlock();
   stop();
@@ -542,8 +546,8 @@ void Tender::fail(Contact& contact, const Status& error) {
   if (ready_) return;
   seed_errors_ += (seed_errors_.empty() ? "" : "; ") + label + ": " + error.message();
   if (seed_errors_.size() > 2000) seed_errors_.resize(2000);
-  // Wrong credentials stay wrong: no second round is needed to say so.
-  if (error.code() == Code::denied && contacts_.size() == 1) denied_ = true;
+  ++seed_failures_;
+  if (error.code() == Code::denied) ++seed_denials_;
 }
 
 void Tender::drop_departed() {

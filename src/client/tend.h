@@ -90,7 +90,8 @@ class Tender {
   bool ready_ = false;       // guarded by mutex_
   int rounds_ = 0;           // guarded by mutex_
   std::string seed_errors_;  // guarded by mutex_
-  bool denied_ = false;      // guarded by mutex_
+  int seed_failures_ = 0;    // guarded by mutex_
+  int seed_denials_ = 0;     // guarded by mutex_
   UniqueFd wake_fd_;
   std::thread thread_;
 };

@@ -47,7 +47,7 @@ class Connection {
 
   // Receiving.
   [[nodiscard]] bool is_receiving() const;
-  bool receive();
+  size_t receive();
   Input next_message();
   void end_message();
 

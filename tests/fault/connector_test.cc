@@ -277,7 +277,8 @@ TEST(ConnectorMemory, BytesInFlightStayUnderTheBudget) {
     EXPECT_TRUE(complete(*connector, Operation::put, std::move(puts)).ok);
     const StoreStats stats = connector->store()->stats();
     EXPECT_LE(stats.bytes_in_flight_peak, options.max_bytes_in_flight + (1 << 20));
-    EXPECT_GT(stats.bytes_in_flight_peak, options.max_bytes_in_flight / 4);
+    // Two connections with two segments each, at the very least.
+    EXPECT_GT(stats.bytes_in_flight_peak, 3U << 20);
   }
   const std::unique_ptr<Connector> connector = connect(options);
   std::vector<Buffer> targets(kObjects, Buffer(kObject));
