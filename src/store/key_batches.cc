@@ -42,31 +42,129 @@ std::vector<RowBatch::Row> meta_rows(const Batch& batch) {
   return rows;
 }
 
-std::vector<RowBatch::Row> segment_rows(const Batch& batch, const std::vector<RowResult>& metas) {
-  const Context& context = batch.context();
+/// First step of removal and touch: how many segments has each object?
+void read_segment_counts(const std::shared_ptr<Batch>& batch, RowBatch::Done next) {
+  RowBatch::start(*batch->context().client,
+                  form_of(batch->context(), Kind::read_integer, bin::kSegmentCount),
+                  meta_rows(*batch), batch->deadline(), std::move(next));
+}
+
+/// Goes through the segments of all objects, some objects at a time and those with few segments
+/// first: what a meta record claims costs neither memory for all of them nor its neighbours' time.
+class SegmentSteps : public std::enable_shared_from_this<SegmentSteps> {
+ public:
+  /// `results`: what a removal reports for each object.
+  SegmentSteps(std::shared_ptr<Batch> batch, Kind kind, const std::vector<RowResult>& metas,
+               std::vector<RowResult> results)
+      : batch_(std::move(batch)),
+        kind_(kind),
+        results_(std::move(results)),
+        counts_(metas.size()),
+        order_(metas.size()) {
+    for (size_t i = 0; i < metas.size(); ++i) {
+      counts_[i] = segments_of(metas[i]);
+      order_[i] = i;
+    }
+    std::stable_sort(order_.begin(), order_.end(),
+                     [this](size_t a, size_t b) { return counts_[a] < counts_[b]; });
+  }
+
+  void next();
+
+ private:
+  // One object can have as many; usually all objects of a batch are one step.
+  static constexpr size_t kRowsPerStep = kSegmentsMax;
+
+  void segments_done(const std::vector<RowResult>& rows);
+  void touch_metas(const std::vector<size_t>& objects);
+  void end(const Status& status);
+  [[nodiscard]] int64_t ttl(size_t index) const {
+    return batch_->item(index).ttl_seconds.value_or(batch_->context().options.default_ttl_seconds);
+  }
+
+  const std::shared_ptr<Batch> batch_;
+  const Kind kind_;
+  const std::vector<RowResult> results_;
+  std::vector<uint32_t> counts_;
+  std::vector<size_t> order_;
+  size_t from_ = 0;  // order_[from_..to_) is the current step
+  size_t to_ = 0;
+};
+
+void SegmentSteps::next() {
+  from_ = to_;
+  if (from_ == order_.size()) return;
+  if (from_ > 0 && SteadyClock::now() >= batch_->deadline()) {
+    return end({Code::timeout, "the deadline passed between segments"});
+  }
+  Context& context = batch_->context();
   std::vector<RowBatch::Row> rows;
-  for (size_t i = 0; i < metas.size(); ++i) {
-    const Item& item = batch.item(i);
-    const uint32_t ttl =
-        context.segment_wire_ttl(item.ttl_seconds.value_or(context.options.default_ttl_seconds));
-    for (const wire::Digest& digest : context.segment_digests(item.key, segments_of(metas[i]))) {
-      rows.push_back({digest, ttl});
+  while (to_ < order_.size() &&
+         (to_ == from_ || rows.size() + counts_[order_[to_]] <= kRowsPerStep)) {
+    const size_t index = order_[to_++];
+    const uint32_t wire_ttl = context.segment_wire_ttl(ttl(index));
+    for (const wire::Digest& digest :
+         context.segment_digests(batch_->item(index).key, counts_[index])) {
+      rows.push_back({digest, wire_ttl});
     }
   }
-  return rows;
+  RowBatch::start(*context.client, form_of(context, kind_), std::move(rows), batch_->deadline(),
+                  [self = shared_from_this()](const std::vector<RowResult>& done) {
+                    self->segments_done(done);
+                  });
 }
 
-/// First step of removal and touch: how many segments has each object?
-template <typename Next>
-void read_segment_counts(const std::shared_ptr<Batch>& batch, Next next) {
-  RowBatch::start(
-      *batch->context().client, form_of(batch->context(), Kind::read_integer, bin::kSegmentCount),
-      meta_rows(*batch), batch->deadline(), [batch, next](std::vector<RowResult> metas) {
-        next(std::make_shared<const std::vector<RowResult>>(std::move(metas)));
-      });
+void SegmentSteps::segments_done(const std::vector<RowResult>& rows) {
+  std::vector<size_t> objects;
+  const RowResult* row = rows.data();
+  Status closed;
+  for (size_t i = from_; i < to_; ++i) {
+    const size_t index = order_[i];
+    const RowResult* const last = row + counts_[index];
+    const RowResult* failed =
+        std::find_if(row, last, [](const RowResult& result) { return !result.is_found(); });
+    row = last;
+    if (failed != last && failed->status.code() == Code::closed) closed = failed->status;
+    if (kind_ == Kind::remove) {
+      // Segments that could not be removed are left to their TTL; the object itself is gone.
+      finish_row(*batch_, index, results_[index]);
+    } else if (failed != last) {  // the object would lose this segment before its meta record
+      finish_row(*batch_, index, *failed);
+    } else {
+      objects.push_back(index);
+    }
+  }
+  if (!objects.empty()) return touch_metas(objects);
+  if (!closed.ok()) return end(closed);
+  next();
 }
 
-using Metas = std::shared_ptr<const std::vector<RowResult>>;
+void SegmentSteps::touch_metas(const std::vector<size_t>& objects) {
+  Context& context = batch_->context();
+  std::vector<RowBatch::Row> rows;
+  for (const size_t index : objects) {
+    rows.push_back({context.meta_digest(batch_->item(index).key), Context::wire_ttl(ttl(index))});
+  }
+  RowBatch::start(*context.client, form_of(context, kind_), std::move(rows), batch_->deadline(),
+                  [self = shared_from_this(), objects](const std::vector<RowResult>& done) {
+                    Status closed;
+                    for (size_t i = 0; i < objects.size(); ++i) {
+                      finish_row(*self->batch_, objects[i], done[i]);
+                      if (done[i].status.code() == Code::closed) closed = done[i].status;
+                    }
+                    if (!closed.ok()) return self->end(closed);
+                    self->next();
+                  });
+}
+
+/// Finishes the objects that were not reached.
+void SegmentSteps::end(const Status& status) {
+  for (size_t i = to_; i < order_.size(); ++i) {
+    RowResult unreached;
+    unreached.status = status;
+    finish_row(*batch_, order_[i], kind_ == Kind::remove ? results_[order_[i]] : unreached);
+  }
+}
 
 }  // namespace
 
@@ -94,44 +192,19 @@ void start_exists(const std::shared_ptr<Batch>& batch, size_t from, size_t to) {
 }
 
 void start_remove(const std::shared_ptr<Batch>& batch) {
-  read_segment_counts(batch, [batch](const Metas& metas) {
+  read_segment_counts(batch, [batch](std::vector<RowResult> metas) {
     Context& context = batch->context();
-    RowBatch::start(*context.client, form_of(context, Kind::remove), meta_rows(*batch),
-                    batch->deadline(), [batch, metas](std::vector<RowResult> removed) {
-                      // An unreadable count leaves segments to their TTL; the object itself is
-                      // gone.
-                      std::vector<RowBatch::Row> segments = segment_rows(*batch, *metas);
-                      Context& ctx = batch->context();
-                      RowBatch::start(*ctx.client, form_of(ctx, Kind::remove), std::move(segments),
-                                      batch->deadline(),
-                                      [batch, removed](const std::vector<RowResult>&) {
-                                        for (size_t i = 0; i < removed.size(); ++i) {
-                                          finish_row(*batch, i, removed[i]);
-                                        }
-                                      });
-                    });
+    RowBatch::start(
+        *context.client, form_of(context, Kind::remove), meta_rows(*batch), batch->deadline(),
+        [batch, metas = std::move(metas)](std::vector<RowResult> removed) {
+          std::make_shared<SegmentSteps>(batch, Kind::remove, metas, std::move(removed))->next();
+        });
   });
 }
 
 void start_touch(const std::shared_ptr<Batch>& batch) {
-  read_segment_counts(batch, [batch](const Metas& metas) {
-    Context& context = batch->context();
-    RowBatch::start(*context.client, form_of(context, Kind::touch), segment_rows(*batch, *metas),
-                    batch->deadline(), [batch](const std::vector<RowResult>&) {
-                      Context& ctx = batch->context();
-                      std::vector<RowBatch::Row> rows = meta_rows(*batch);
-                      for (size_t i = 0; i < rows.size(); ++i) {
-                        rows[i].ttl = Context::wire_ttl(
-                            batch->item(i).ttl_seconds.value_or(ctx.options.default_ttl_seconds));
-                      }
-                      RowBatch::start(*ctx.client, form_of(ctx, Kind::touch), std::move(rows),
-                                      batch->deadline(),
-                                      [batch](const std::vector<RowResult>& touched) {
-                                        for (size_t i = 0; i < touched.size(); ++i) {
-                                          finish_row(*batch, i, touched[i]);
-                                        }
-                                      });
-                    });
+  read_segment_counts(batch, [batch](const std::vector<RowResult>& metas) {
+    std::make_shared<SegmentSteps>(batch, Kind::touch, metas, std::vector<RowResult>())->next();
   });
 }
 

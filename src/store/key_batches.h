@@ -17,8 +17,8 @@ void start_exists(const std::shared_ptr<Batch>& batch, size_t from, size_t to);
 /// A key is a hit if its meta record was there.
 void start_remove(const std::shared_ptr<Batch>& batch);
 
-/// Segments first, so that they never expire before their meta record. A key is a hit if its meta
-/// record was there.
+/// Segments first, so that they never expire before their meta record. A key is a hit if all its
+/// records were there and live longer now.
 void start_touch(const std::shared_ptr<Batch>& batch);
 
 }  // namespace aerokv::store

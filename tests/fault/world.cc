@@ -2,6 +2,7 @@
 #include "tests/fault/world.h"
 
 #include <poll.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <thread>
@@ -95,6 +96,12 @@ std::string text_of(const std::vector<uint8_t>& bits) {
   std::string text;
   for (const uint8_t bit : bits) text += static_cast<char>('0' + bit);
   return text;
+}
+
+size_t peak_resident_bytes() {
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  return static_cast<size_t>(usage.ru_maxrss) * 1024;
 }
 
 const char* sight_name(Sight sight) {

@@ -67,6 +67,9 @@ Completion complete(Connector& connector, Operation operation, std::vector<Item>
 
 std::string text_of(const std::vector<uint8_t>& bits);
 
+/// The most memory that this process has had so far.
+size_t peak_resident_bytes();
+
 /// What a store finds under a key.
 enum class Sight : uint8_t { miss, first, second, wrong, failed };
 const char* sight_name(Sight sight);
