@@ -121,6 +121,16 @@ def test_wake_up_announces_and_drain_quiets(completions: Completions) -> None:
     assert select.select([connector.event_fd()], [], [], 0)[0] == []
 
 
+def test_thousands_of_small_batches_complete_once_each(completions: Completions) -> None:
+    connector = completions.connector
+    batches = [connector.submit_batch_exists([f"small@{i}"]) for i in range(5000)]
+    assert batches == sorted(set(batches))
+    for batch in batches:
+        assert completions.wait(batch) == (batch, True, "", [False])
+    assert completions.waiting == {}
+    assert connector.drain_completions() == []
+
+
 # ---- misuse: the error names the place, nothing starts ------------------------------------------
 
 
