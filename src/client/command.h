@@ -22,7 +22,8 @@ class Command : public wire::ReplySink {
   /// What the client needs to know to route and to retry.
   struct Plan {
     uint32_t partition = 0;
-    /// Set: only this node is asked, and only once. Unset: routed by partition, with retries.
+    /// Set: only this node is asked, and only once, or again after a new login. Unset: routed by
+    /// partition, with retries.
     NodePtr node;
     wire::ReplyKind kind = wire::ReplyKind::record;
     bool is_write = false;

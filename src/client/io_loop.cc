@@ -371,7 +371,10 @@ void IoLoop::answered(Command* command, TimePoint now) {
   const wire::Retry retry = wire::result_retry(code);
   command->sent_ = true;
   if (code == wire::result::kUnavailable || code == wire::result::kClusterKeyMismatch) wake_tend_();
-  if (retry == wire::Retry::never || command->plan.node) return finish(command, {});
+  const bool awaits_login = retry == wire::Retry::log_in;
+  if (retry == wire::Retry::never || (command->plan.node && !awaits_login)) {
+    return finish(command, {});
+  }
   // Full stays full for longer than a request lives; waiting would only hold its buffers.
   if (code == wire::result::kOutOfSpace) return finish(command, {});
   attempt_failed(command, wire::status_from_result(code, "request"),
@@ -416,10 +419,10 @@ std::vector<Command*> IoLoop::discard(Pool& pool, Connection* connection) {
 
 void IoLoop::attempt_failed(Command* command, Status error, bool back_off, TimePoint now) {
   // Waiting for a new login is nobody's failure: only the deadline bounds it.
-  const bool awaits_login = error.code() == Code::denied && command->plan.node == nullptr;
+  const bool awaits_login = error.code() == Code::denied;
   const uint32_t attempt = awaits_login ? command->attempt_ : ++command->attempt_;
   if (attempt == 1) command->first_failure_ = now;
-  const bool exhausted = command->plan.node != nullptr ||
+  const bool exhausted = (command->plan.node != nullptr && !awaits_login) ||
                          (!command->plan.is_write && !may_read_again(*command, error, now));
   // A map that names the right node is on its way.
   back_off |= attempt >= static_cast<uint32_t>(options_.read_attempts_max);

@@ -233,12 +233,14 @@ milliseconds Tender::patience(const Contact& contact) const {
                               : options_.connect_timeout;
 }
 
-/// A start does not wait for seeds that do not answer, once a cluster was found and asked.
+/// A start does not wait for seeds that do not answer, once a cluster was found and asked that has
+/// the namespace.
 void Tender::publish_early() {
   if (version_ > 0) return;
   bool any_done = false;
   for (const auto& contact : contacts_) {
-    any_done = any_done || (contact->answered && !contact->is_busy());
+    any_done = any_done || (contact->answered && !contact->is_busy() && contact->node &&
+                            table_.owns_any(contact->node));
     if (contact->is_busy() && (contact->node || !contact->is_seed)) return;
   }
   if (!any_done) return;

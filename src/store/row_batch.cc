@@ -109,6 +109,7 @@ class NodeRows final : public client::Command {
 
   Status encode(uint32_t timeout_ms, Encoded& request) override {
     final_code_ = wire::result::kOk;
+    answered_.assign(indices_.size(), false);
     request.head.reserve(128 + indices_.size() * 25);
     wire::BatchEncoder encoder(kBatchFlags, timeout_ms, request.head);
     // The index on the wire is the position in this message, which makes a wrong one detectable.
