@@ -84,9 +84,9 @@ def test_no_escape_makes_two_model_names_one(driver):
         "org\x00",
         "org\n",
         "org ",
-        "模型/名",
-        unicodedata.normalize("NFC", "modèle"),
-        unicodedata.normalize("NFD", "modèle"),
+        "\u6a21\u578b/\u540d",
+        unicodedata.normalize("NFC", "mod\xe8le"),
+        unicodedata.normalize("NFD", "mod\xe8le"),
         "\U0001f600",
     ]
     keys = [object_key(chunk_hash=HASH, model_name=name) for name in names]
@@ -123,7 +123,7 @@ def test_the_longest_legal_keys_work(make_adapter, send_key, size):
     keys = [
         object_key(chunk_hash=HASH, model_name="m" * 200, cache_salt="s" * 128),
         object_key(chunk_hash=HASH, model_name="m" * 200, cache_salt="s" * 127),
-        object_key(chunk_hash=HASH * 2, model_name="名" * 600, cache_salt="é" * 128),
+        object_key(chunk_hash=HASH * 2, model_name="\u540d" * 600, cache_salt="\xe9" * 128),
     ]
     contents = [random_bytes(i, size) for i in range(len(keys))]
     assert driver.store_many(keys, contents).is_successful()
