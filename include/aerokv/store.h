@@ -53,7 +53,7 @@ struct StoreOptions {
   Verify verify = Verify::identity;
 
   int num_io_threads = 2;
-  int max_connections_per_node = 100;
+  int max_connections_per_node = 256;
   uint64_t max_bytes_in_flight = 256ULL << 20;
   std::chrono::milliseconds read_timeout{1000};    ///< deadline of a load or lookup without bytes
   std::chrono::milliseconds write_timeout{2000};   ///< the same of a store, delete or touch

@@ -250,7 +250,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option(
         "max_connections_per_node",
         "whole number",
-        100,
+        256,
         "Upper limit for each node; a few are used.",
         low=1,
         high=10_000,

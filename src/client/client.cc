@@ -43,7 +43,7 @@ Result<std::unique_ptr<Client>> Client::connect(ClientOptions options) {
   Client* self = client.get();
   client->tender_ = std::make_unique<Tender>(
       client->options_, client->credential_,
-      [self](std::shared_ptr<const ClusterMap> map) { self->publish(std::move(map)); });
+      [self](const std::shared_ptr<const ClusterMap>& map) { self->publish(map); });
   for (int i = 0; i < client->options_.io_threads; ++i) {
     client->loops_.push_back(std::make_unique<IoLoop>(client->options_, client->stats_,
                                                       [self] { self->tender_->wake(); }));
@@ -66,7 +66,7 @@ void Client::close() {
   for (const auto& loop : loops_) loop->stop();
 }
 
-void Client::publish(std::shared_ptr<const ClusterMap> map) {
+void Client::publish(const std::shared_ptr<const ClusterMap>& map) {
   {
     const std::scoped_lock lock(map_mutex_);
     map_ = map;

@@ -63,7 +63,7 @@ class Client {
 
  private:
   explicit Client(ClientOptions options);
-  void publish(std::shared_ptr<const ClusterMap> map);
+  void publish(const std::shared_ptr<const ClusterMap>& map);
 
   ClientOptions options_;
   std::string credential_;

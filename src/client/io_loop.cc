@@ -9,21 +9,22 @@
 namespace aerokv::client {
 namespace {
 
-// Requests that may be under way on one connection: a few, or as many small ones as make up a
-// useful amount. More would only wait inside the server, which answers one after the other, where
-// they can no longer be moved to another connection.
+// Requests that may be under way on one connection: two large ones, or as many small ones as make
+// up a useful amount. More would only wait inside the server, which answers one after the other,
+// where they can no longer be moved to another connection.
 // Source: measured on a real server, two to four connections with a few requests each are best.
 constexpr uint64_t kPipelineDepthMin = 2;
-constexpr uint64_t kPipelineDepthMax = 16;
-constexpr uint64_t kPipelineBytes = 1 << 20;
+constexpr uint64_t kPipelineDepthMax = 8;
+constexpr uint64_t kPipelineBytes = 512 << 10;
+constexpr size_t kPipelineDepthWithoutPayload = 4;
 
 // Lined-up requests are sent once they have this much; the rest is prepared while they travel.
 constexpr uint64_t kLineUpBytes = 256 << 10;
 
 // A wait for the first byte that is longer than this is latency, not a busy link: then requests
 // are spread over more connections instead of being lined up.
-constexpr std::chrono::microseconds kLatencyBound{5000};
-constexpr std::chrono::microseconds kGrowAfterSilence{5000};
+constexpr std::chrono::microseconds kLatencyBound{4000};
+constexpr std::chrono::microseconds kGrowAfterSilence{3000};
 // A gap between two turns of the loop that is longer than this is our own lack of CPU time.
 constexpr std::chrono::microseconds kOwnLag{3000};
 
@@ -39,6 +40,11 @@ constexpr std::chrono::seconds kExtraConnectionTtl{5};
 constexpr int kTickMs = 5;
 
 constexpr int kEventsMax = 64;
+
+size_t pipeline_depth(uint64_t payload_bytes) {
+  if (payload_bytes == 0) return kPipelineDepthWithoutPayload;
+  return std::clamp(kPipelineBytes / payload_bytes, kPipelineDepthMin, kPipelineDepthMax);
+}
 
 milliseconds remaining(TimePoint deadline, TimePoint now) {
   return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(deadline - now));
@@ -233,35 +239,32 @@ void IoLoop::pump(Pool& pool, TimePoint now) {
 /// The least busy connection that may take one more request, opening one where that helps.
 Connection* IoLoop::find_room(Pool& pool, const Command& command, TimePoint now) {
   const bool is_far = pool.is_far();
-  const size_t depth = is_far ? 1
-                              : std::clamp(kPipelineBytes / (command.plan.payload_bytes + 1),
-                                           kPipelineDepthMin, kPipelineDepthMax);
+  const size_t depth = is_far ? 1 : pipeline_depth(command.plan.payload_bytes);
   Connection* best = nullptr;
-  bool all_silent = true;
+  size_t silent = 0;
   for (const auto& connection : pool.connections) {
-    if (connection->silence(now) < kGrowAfterSilence) all_silent = false;
+    if (connection->silence(now) >= kGrowAfterSilence) ++silent;
     if (connection->is_reserved()) continue;
     if (connection->has_room(command.plan.alone ? 1 : depth) &&
         (best == nullptr || connection->flights() < best->flights())) {
       best = connection.get();
     }
   }
-  // Every lane gets its first connection; beyond that the node's total counts.
-  const int64_t spare = options_.connections_per_node_max -
-                        pool.node->connections_open.load(std::memory_order_relaxed);
-  const bool may_grow = pool.connections.empty() || spare > 0;
+  // A fixed share for each lane of each thread: nobody takes what another will need.
+  const size_t share = static_cast<size_t>(
+      std::max(1, options_.connections_per_node_max / options_.io_threads / kLanes));
+  const bool may_grow = pool.connections.size() < share;
   if (best != nullptr && (best->flights() == 0 || !is_far || !may_grow)) return best;
   if (!may_grow) return best;
   // Growth doubles at most once per silent interval, so that a burst against a near node does not
   // open a connection for every request.
   if (!pool.connections.empty() && !is_far) {
-    if (!all_silent || now - pool.grown_at < kGrowInterval ||
-        now - lagged_at_ < kGrowAfterSilence) {
-      return nullptr;
-    }
+    const bool mostly_silent = 2 * silent >= pool.connections.size();
+    const bool was_late_itself = lagged_at_ == now;  // then it has not looked for a while
+    if (!mostly_silent || was_late_itself || now - pool.grown_at < kGrowInterval) return nullptr;
     pool.grown_at = now;
     const size_t wanted =
-        std::min({pool.connections.size(), pool.waiting.size(), static_cast<size_t>(spare)});
+        std::min({pool.connections.size(), pool.waiting.size(), share - pool.connections.size()});
     Connection* opened = nullptr;
     for (size_t i = 0; i < std::max<size_t>(1, wanted); ++i) {
       opened = open_connection(pool, now);

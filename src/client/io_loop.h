@@ -59,6 +59,7 @@ class IoLoop {
   /// apart: a lookup does not queue behind megabytes, and a read's short patience is not
   /// stretched by writes on the same connection.
   enum class Lane : uint8_t { load, small_read, store, small_write };
+  static constexpr int kLanes = 4;
 
   /// This thread's connections of one lane to one node, and what waits for them.
   struct Pool {
@@ -66,7 +67,7 @@ class IoLoop {
     std::vector<std::unique_ptr<Connection>> connections;
     std::deque<Command*> waiting;
     /// The last waits for the first byte of an answer, newest at `wait_count - 1` (mod size).
-    std::array<Duration, 8> waits{};
+    std::array<Duration, 6> waits{};
     size_t wait_count = 0;
     TimePoint grown_at{};
 
@@ -77,7 +78,7 @@ class IoLoop {
 
   struct Delayed {
     TimePoint due;
-    Command* command;
+    Command* command = nullptr;
     bool operator>(const Delayed& other) const { return due > other.due; }
   };
 

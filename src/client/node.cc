@@ -12,11 +12,11 @@ namespace aerokv::client {
 
 bool SocketAddress::is_loopback() const {
   if (storage.ss_family == AF_INET) {
-    sockaddr_in v4;
+    sockaddr_in v4{};
     std::memcpy(&v4, &storage, sizeof v4);
     return ntohl(v4.sin_addr.s_addr) >> 24 == 127;
   }
-  sockaddr_in6 v6;
+  sockaddr_in6 v6{};
   std::memcpy(&v6, &storage, sizeof v6);
   return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
 }

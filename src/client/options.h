@@ -29,7 +29,7 @@ struct ClientOptions {
   int io_threads = 2;
   /// Open connections to one node, over all I/O threads. The client opens few and adds more only
   /// while requests wait for an answer that does not come (latency), not for bytes.
-  int connections_per_node_max = 100;
+  int connections_per_node_max = 256;
   milliseconds idle_connection_ttl{55000};
   /// Payload bytes of requests that are on their way, over all nodes. Others wait their turn.
   uint64_t bytes_in_flight_max = 256ULL << 20;
