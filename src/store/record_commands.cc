@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/record_commands.h"
 
+#include <algorithm>
 #include <array>
+#include <utility>
 
 #include "wire/request.h"
 
@@ -43,24 +45,29 @@ Status RecordCommand::outcome(std::string_view what) const {
 
 // ------------------------------------------------------------------------------------------ reads
 
-Status MetaGet::encode(uint32_t timeout_ms, Encoded& request) {
+void MetaGet::forget() {
   bins_.clear();
-  payload_received_ = false;
+  payload_received_ = payload_seen_ = repeats_a_bin_ = false;
+}
+
+Status MetaGet::encode(uint32_t timeout_ms, Encoded& request) {
+  forget();
   return wire::encode_record_request(
       wire::RecordRequest::get(context_.record(digest_), {}, timeout_ms), wire::Payload::inside,
       request.head);
 }
 
 Status MetaGet::unit(const wire::MessageHeader& header) {
-  bins_.clear();
-  payload_received_ = false;
+  forget();
   return RecordCommand::unit(header);
 }
 
 wire::ValueTarget MetaGet::value_target(std::string_view bin, uint8_t particle, uint64_t bytes) {
   if (bin == bin::kPayload) {
     const bool again = payload_received_;
-    bins_.push_back({std::string(bin), particle, {}, bytes});
+    const bool repeated = std::exchange(payload_seen_, true);
+    if (!repeated || !repeats_a_bin_) bins_.push_back({std::string(bin), particle, {}, bytes});
+    repeats_a_bin_ |= repeated;
     if (!accept_inline_ || again || particle != kBlob || bytes > target_.size()) {
       return wire::ValueTarget::skip();
     }
@@ -68,7 +75,13 @@ wire::ValueTarget MetaGet::value_target(std::string_view bin, uint8_t particle, 
     return wire::ValueTarget::receive_into(target_.first(static_cast<size_t>(bytes)));
   }
   if (!is_meta_bin(bin) || bytes > wire::kCopiedValueBytesMax) return wire::ValueTarget::skip();
-  return wire::ValueTarget::copy();
+  const bool again = std::any_of(bins_.begin(), bins_.end(),
+                                 [bin](const StoredBin& stored) { return stored.name == bin; });
+  if (!again) return wire::ValueTarget::copy();
+  // A record with a bin twice is damaged, however often it comes; its values are not collected.
+  if (!repeats_a_bin_) bins_.push_back({std::string(bin), particle, {}, bytes});
+  repeats_a_bin_ = true;
+  return wire::ValueTarget::skip();
 }
 
 Status MetaGet::value(std::string_view bin, uint8_t particle, Bytes value) {

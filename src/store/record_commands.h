@@ -82,9 +82,13 @@ class MetaGet final : public RecordCommand {
     std::vector<std::byte> value;
     uint64_t value_bytes;
   };
+  void forget();
+
   MutableBytes target_;
   bool accept_inline_ = false;
   bool payload_received_ = false;
+  bool payload_seen_ = false;
+  bool repeats_a_bin_ = false;
   std::vector<StoredBin> bins_;
 };
 
