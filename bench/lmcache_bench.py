@@ -51,10 +51,10 @@ def new_results() -> Results:
 class Plan:
     """How long to measure."""
 
-    command_repeats: int = 3
-    command_rounds: int = 5
-    adapter_rounds: int = 11
-    lookup_rounds: int = 40
+    command_repeats: int = 7
+    command_rounds: int = 6
+    adapter_rounds: int = 15
+    lookup_rounds: int = 60
 
 
 def turned(items: list[Any], by: int) -> list[Any]:
@@ -270,8 +270,13 @@ def adapter_rounds(
     contestants: list[Contestant], plan: Plan, say: Callable[[str], None]
 ) -> Results:
     """Stores, loads and lookups of all adapters in turn, one batch each."""
+    import torch
     from lmcache.cli.commands.bench.l2_adapter_bench import data
 
+    # Buffers are cleared and compared between batches; with several threads torch's idle ones would
+    # then spin for a while on the cores that are being measured.
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     results = new_results()
     buffer = data.make_aligned_tensor(2 * max(kib * keys for kib, keys in SIZES) * KIB, 4096)
     for contestant in contestants:
@@ -284,6 +289,7 @@ def adapter_rounds(
         _lookups(adapters, buffer, plan, results)
         say(f"adapters side by side: lookups of {LOOKUP_KEYS} keys")
     finally:
+        torch.set_num_threads(threads)
         for adapter in adapters:
             adapter.adapter.close()
     return results

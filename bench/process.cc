@@ -40,14 +40,16 @@ double process_cpu_seconds(pid_t pid) {
   return seconds;
 }
 
-uint64_t resident_bytes() {
-  const UniqueFd file(::open("/proc/self/statm", O_RDONLY | O_CLOEXEC));
-  std::array<char, 128> text{};
-  if (::read(file.get(), text.data(), text.size() - 1) <= 0) return 0;
-  unsigned long long size = 0;
-  unsigned long long resident = 0;
-  if (std::sscanf(text.data(), "%llu %llu", &size, &resident) != 2) return 0;
+uint64_t resident_bytes(pid_t pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/statm");
+  uint64_t size = 0;
+  uint64_t resident = 0;
+  if (!(file >> size >> resident)) return 0;
   return resident * static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
+}
+
+uint64_t resident_bytes() {
+  return resident_bytes(::getpid());
 }
 
 ResidentPeak::ResidentPeak() : first_(resident_bytes()), peak_(first_) {

@@ -22,7 +22,8 @@ double process_cpu_seconds();
 /// The same of another process that runs now; 0 if it cannot be read.
 double process_cpu_seconds(pid_t pid);
 
-/// Resident bytes of this process.
+/// Resident bytes of a process, or of this one; 0 if they cannot be read.
+uint64_t resident_bytes(pid_t pid);
 uint64_t resident_bytes();
 
 /// Watches the resident bytes of this process from construction to stop().

@@ -38,7 +38,7 @@ def summary(results: Results) -> dict[str, Any]:
                 row[name] = {
                     "median": statistics.median(values),
                     "quartiles": [quartiles[0], quartiles[2]],
-                    "rounds": len(values),
+                    "values": [float(f"{value:.4g}") for value in values],
                 }
             # Values of one round were measured one after the other: what else the machine did in
             # those moments is in both, so the ratio is taken round by round.
@@ -59,11 +59,11 @@ def goals(summaries: Mapping[str, Any]) -> list[dict[str, Any]]:
             ratio = row.get(f"ratio_to_{RESP}")
             if ratio is not None:
                 name = WORDS[metric] + ("" if metric == "lookup" else f", {size_name(int(kib))}")
-                rows.append({"what": name, "goal": goal, "ratio": ratio, "met": ratio >= goal})
+                rows.append({"what": name, "goal": goal, "reached": ratio, "met": ratio >= goal})
     return rows
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(head) + " |"]
     lines.append("|" + " --- |" * len(head))
     lines += ["| " + " | ".join(row) + " |" for row in rows]
@@ -91,7 +91,7 @@ def throughput_table(summaries: Mapping[str, Any]) -> str:
                 + [f"{ratio:.2f}{mark}", f"{row[f'ratio_to_{FILES}']:.2f}"]
             )
     head = ["MiB/s", "objects", *NAMES, f"{OURS} / {RESP}", f"{OURS} / {FILES}"]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def lookup_table(summaries: Mapping[str, Any]) -> str:
@@ -100,7 +100,7 @@ def lookup_table(summaries: Mapping[str, Any]) -> str:
     ratio = row[f"ratio_to_{RESP}"]
     mark = "" if ratio >= GOALS["lookup"] else " (below)"
     cells = ["1,000"] + [_spread(row[name]) for name in NAMES] + [f"{ratio:.1f}{mark}"]
-    return _table(["keys in one lookup: keys/s", *NAMES, f"{OURS} / {RESP}"], [cells])
+    return table(["keys in one lookup: keys/s", *NAMES, f"{OURS} / {RESP}"], [cells])
 
 
 def cpu_table(summaries: Mapping[str, Any]) -> str:
@@ -113,85 +113,7 @@ def cpu_table(summaries: Mapping[str, Any]) -> str:
                 words = WORDS[metric.removesuffix("_cpu")]
                 cells = [f"{row[name]['median']:.2f}" for name in NAMES]
                 rows.append([words, f"{size_name(kib)} x {keys}", *cells])
-    return _table(["client CPU s/GiB", "objects", *NAMES], rows)
-
-
-def engine_tables(engine: Mapping[str, Any]) -> str:
-    """What was measured without Python."""
-    parts = []
-    rows = []
-    for row in engine.get("transfer", ()):
-        rows.append(
-            [f"{row['object_bytes'] // 1_000_000} MB x {row['objects']}"]
-            + [f"{row['load']['gb_per_s']['median']:.2f}"]
-            + [f"{row[f'recv_{n}']['gb_per_s']['median']:.2f}" for n in (1, 2)]
-            + [f"{row['load']['cpu_s_per_gb']['median']:.3f}"]
-            + [f"{row[f'load_cpu_ratio_{n}']:.2f}" for n in (1, 2)]
-            + [f"{row['store']['gb_per_s']['median']:.2f}"]
-            + [f"{row[f'send_{n}']['gb_per_s']['median']:.2f}" for n in (1, 2)]
-            + [f"{row['store']['cpu_s_per_gb']['median']:.3f}"]
-            + [f"{row[f'store_cpu_ratio_{n}']:.2f}" for n in (1, 2)]
-            + [f"{row['memcpy']['gb_per_s']['median']:.1f}"]
-        )
-    if rows:
-        head = [
-            "objects",
-            "load GB/s",
-            "recv x1",
-            "recv x2",
-            "load CPU s/GB",
-            "/ recv x1",
-            "/ recv x2",
-        ]
-        head += [
-            "store GB/s",
-            "send x1",
-            "send x2",
-            "store CPU s/GB",
-            "/ send x1",
-            "/ send x2",
-            "memcpy GB/s",
-        ]
-        parts.append(_table(head, rows))
-    rows = [
-        [f"{row['keys']:,}", f"{row['keys_per_s']['median']:,.0f}", f"{row['p50_ms']:.2f}"]
-        + [f"{row['p99_ms']:.2f}", f"{row['cpu_us_per_key']['median']:.2f}"]
-        for row in engine.get("lookup", ())
-    ]
-    if rows:
-        parts.append(
-            _table(["keys in one lookup", "keys/s", "p50 ms", "p99 ms", "CPU us/key"], rows)
-        )
-    rows = [
-        [f"{row['objects']} x {row['object_bytes'] // 1_000_000} MB", row["kind"]]
-        + [f"{row['without_ms']['median']:.1f}", f"{row['with_ms']['median']:.1f}"]
-        + [f"{row['added_ms']:.1f}", f"{row['added_first_ms']:.1f}"]
-        for row in engine.get("latency", ())
-    ]
-    if rows:
-        head = [
-            "one load of",
-            "10 ms for each request",
-            "without ms",
-            "with ms",
-            "added ms",
-            "added, first load ms",
-        ]
-        parts.append(_table(head, rows))
-    rows = [
-        [f"{row['max_bytes_in_flight'] >> 20} MiB", f"{row['bytes_in_flight_peak'] / 1e6:.1f}"]
-        + [f"{row['store_resident_growth'] / 1e6:.1f}", f"{row['load_resident_growth'] / 1e6:.1f}"]
-        for row in engine.get("memory", ())
-    ]
-    if rows:
-        head = [
-            "max_bytes_in_flight",
-            "in flight at most, MB",
-            "resident growth: store, MB",
-            "load, MB",
-        ]
-        parts.append(_table(head, rows))
-    return "\n\n".join(parts)
+    return table(["client CPU s/GiB", "objects", *NAMES], rows)
 
 
 def machine() -> dict[str, Any]:
