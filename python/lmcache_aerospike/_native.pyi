@@ -93,10 +93,9 @@ class Connector:
     touch them before. Every batch completes exactly once, within its deadline.
 
     Raises (submits):
-        InvalidArgumentError: No keys, as many buffers as keys are not given, a key that cannot be
-            encoded, or a buffer that is not contiguous, not of bytes or, for a load, read-only.
-            Nothing has been started. A key that is empty or too long fails alone, in the
-            completion.
+        InvalidArgumentError: No keys, as many buffers as keys are not given, a key that is empty,
+            too long or cannot be encoded, or a buffer that is not contiguous, not of bytes or, for
+            a load, read-only. Nothing has been started.
         TypeError: A key is no str, or a buffer no buffer.
         ClosedError: After close(), or in a forked child.
     """

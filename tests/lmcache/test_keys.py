@@ -133,15 +133,21 @@ def test_the_longest_legal_keys_work(make_adapter, send_key, size):
     assert driver.lookup(keys) == [False] * len(keys)
 
 
-def test_a_key_over_the_limit_fails_alone(driver):
+def test_a_key_over_the_limit_is_refused_at_once_and_harms_nobody(driver):
     fine, too_long = object_key(1), object_key(2, model_name="m" * 5000)
-    keys = [fine, too_long, object_key(3)]
-    contents = [random_bytes(i, 700) for i in range(3)]
-    assert not driver.store_many(keys, contents).is_successful()
-    assert driver.lookup(keys) == [True, False, True]
-    assert driver.load_many(keys, [700] * 3) == [contents[0], None, contents[2]]
-    driver.delete(keys)
-    assert driver.lookup(keys) == [False] * 3
+    for keys in ([too_long], [fine, too_long]):
+        contents = [b"content"] * len(keys)
+        for call in (
+            lambda keys=keys, contents=contents: driver.store_many(keys, contents),
+            lambda keys=keys: driver.load_many(keys, [7] * len(keys)),
+            lambda keys=keys: driver.lookup(keys),
+            lambda keys=keys: driver.delete(keys),
+        ):
+            with pytest.raises(RuntimeError, match="4096"):
+                call()
+    assert driver.lookup([fine]) == [False]
+    assert driver.store(fine, b"content")
+    assert driver.load(fine, 7) == b"content"
 
 
 def test_salts_with_every_legal_character(driver):
