@@ -86,6 +86,7 @@ class VoidTimes {
   std::string check(const Volatile& range, const std::byte* at) {
     constexpr std::string_view kNow = "void-time = now + ";
     constexpr std::string_view kSame = "void-time = ";
+    if (!range.what.starts_with(kSame)) return {};
     const auto void_time = int64_t{load_be<uint32_t>(at)};
     if (range.what.starts_with(kNow)) {
       const int64_t ttl = std::stoll(range.what.substr(kNow.size()));
@@ -93,14 +94,10 @@ class VoidTimes {
       if (late >= 0 && late <= kVoidTimeSlack) return {};
       return range.what + ": off by " + std::to_string(late) + " s";
     }
-    if (range.what.starts_with(kSame)) {
-      const std::string name = range.what.substr(kSame.size());
-      for (const Unit& unit : units_of(answers_[name])) {
-        if (unit.header.record_ttl == void_time) return {};
-      }
-      return range.what + ": differs";
+    for (const Unit& unit : units_of(answers_[range.what.substr(kSame.size())])) {
+      if (unit.header.record_ttl == void_time) return {};
     }
-    return {};
+    return range.what + ": differs";
   }
 
  private:
