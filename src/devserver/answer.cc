@@ -2,6 +2,7 @@
 #include "devserver/answer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace aerokv::devserver {
 
@@ -20,7 +21,9 @@ size_t Answer::begin_frame() {
 
 uint64_t Answer::frame_bytes(size_t at) const {
   uint64_t large = 0;
-  for (size_t i = large_.size(); i-- > 0 && large_[i].small_at > at;) large += large_[i].slice.size;
+  for (size_t i = large_.size(); i > 0 && large_[i - 1].small_at > at; --i) {
+    large += large_[i - 1].slice.size;
+  }
   return small_.size() - at - wire::kFrameHeaderBytes + large;
 }
 
@@ -74,8 +77,7 @@ void Answer::header_only(uint8_t result_code, uint32_t generation, uint32_t void
 
 void Answer::append(Answer&& other) {
   if (empty()) {
-    *this = std::move(other);
-    other.clear();
+    *this = std::exchange(other, {});
     return;
   }
   const uint64_t base = size();

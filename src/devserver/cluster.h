@@ -151,9 +151,9 @@ class Cluster {
   enum class EventKind : uint8_t { detect, join, rejoin, answer, peers_again };
   struct Event {
     TimePoint time;
-    EventKind kind;
-    int node;
-    uint64_t epoch;  // of the node; an event of an older epoch is void
+    EventKind kind = EventKind::detect;
+    int node = 0;
+    uint64_t epoch = 0;  // of the node; an event of an older epoch is void
   };
 
   [[nodiscard]] State& state(int node) { return states_[static_cast<size_t>(node)]; }

@@ -184,7 +184,7 @@ class InfoText {
 
   std::string stable_line(const InfoParameters& parameters) {
     const auto ignore = parameters.find("ignore-migrations");
-    const std::string key = cluster_.stable_key(
+    std::string key = cluster_.stable_key(
         node_, ignore != parameters.end() && (ignore->second == "true" || ignore->second == "yes"));
     if (key.empty()) return info_error(result::kClusterKeyMismatch, "unstable cluster");
     const auto size = parameters.find("size");

@@ -19,7 +19,8 @@ struct Search {
   TimePoint deadline;
 };
 
-void look(const std::shared_ptr<Search>& search, std::vector<Orphans> orphans, uint32_t step) {
+void look(const std::shared_ptr<Search>& search, const std::vector<Orphans>& orphans,
+          uint32_t step) {
   const Context& context = *search->context;
   std::vector<RowBatch::Row> rows;
   for (const Orphans& item : orphans) {
@@ -39,7 +40,7 @@ void look(const std::shared_ptr<Search>& search, std::vector<Orphans> orphans, u
                       }
                     }
                     if (more.empty()) return search->done();
-                    look(search, std::move(more), kStep);
+                    look(search, more, kStep);
                   });
 }
 

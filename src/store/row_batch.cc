@@ -31,7 +31,7 @@ class Run : public std::enable_shared_from_this<Run> {
     std::vector<uint32_t> all(rows_.size());
     for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
     if (all.empty()) return finish();
-    send(std::move(all), 0);
+    send(all, 0);
   }
 
   [[nodiscard]] bool is_write() const {
@@ -70,11 +70,11 @@ class Run : public std::enable_shared_from_this<Run> {
       return finish();
     }
     client_.refresh_soon();
-    send(std::move(again), attempt + 1);
+    send(again, attempt + 1);
   }
 
  private:
-  void send(std::vector<uint32_t> indices, uint32_t attempt);
+  void send(const std::vector<uint32_t>& indices, uint32_t attempt);
   void finish() { done_(std::move(results_)); }
 
   client::Client& client_;
@@ -189,7 +189,7 @@ class NodeRows final : public client::Command {
   uint8_t final_code_ = 0;
 };
 
-void Run::send(std::vector<uint32_t> indices, uint32_t attempt) {
+void Run::send(const std::vector<uint32_t>& indices, uint32_t attempt) {
   std::map<client::NodePtr, std::vector<uint32_t>> by_node;
   const std::shared_ptr<const client::ClusterMap> map = client_.map();
   for (const uint32_t index : indices) {

@@ -42,7 +42,7 @@ class RowBatch {
   };
 
   struct Row {
-    wire::Digest digest;
+    wire::Digest digest{};
     uint32_t ttl = 0;  ///< touch
   };
 

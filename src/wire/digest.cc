@@ -5,8 +5,7 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstdio>
-#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -20,16 +19,9 @@ struct ContextDeleter {
 };
 
 // Fetched once: EVP_ripemd160() would look the algorithm up in the providers for every digest.
-// OpenSSL has it in the default provider since 3.0.7; without it no record can be addressed.
+// Null where OpenSSL offers none: before 3.0.7, or restricted to approved algorithms.
 const EVP_MD* ripemd160() {
-  static const EVP_MD* const algorithm = [] {
-    const EVP_MD* fetched = EVP_MD_fetch(nullptr, "RIPEMD160", nullptr);
-    if (fetched == nullptr) {
-      std::fputs("aerokv: OpenSSL offers no RIPEMD-160 (needed: 3.0.7 or newer)\n", stderr);
-      std::abort();
-    }
-    return fetched;
-  }();
+  static const EVP_MD* const algorithm = EVP_MD_fetch(nullptr, "RIPEMD160", nullptr);
   return algorithm;
 }
 
@@ -48,10 +40,10 @@ size_t padded_bytes(size_t message_bytes) {
   return (message_bytes + 9 + kBlockBytes - 1) / kBlockBytes * kBlockBytes;
 }
 
-void write_padded(std::string_view set, std::string_view key, uint8_t* at, size_t padded) {
+void write_padded(std::string_view set, Particle key_type, Bytes key, uint8_t* at, size_t padded) {
   const size_t message_bytes = set.size() + 1 + key.size();
   std::memcpy(at, set.data(), set.size());
-  at[set.size()] = static_cast<uint8_t>(Particle::string);
+  at[set.size()] = static_cast<uint8_t>(key_type);
   std::memcpy(at + set.size() + 1, key.data(), key.size());
   std::memset(at + message_bytes, 0, padded - message_bytes);
   at[message_bytes] = 0x80;
@@ -66,13 +58,27 @@ Digest compute_digest(std::string_view set, Particle key_type, Bytes key) {
   const auto type = static_cast<uint8_t>(key_type);
   Digest digest;
   unsigned int length = 0;
-  const bool ok = EVP_DigestInit_ex2(context.get(), ripemd160(), nullptr) == 1 &&
+  const bool ok = ripemd160() != nullptr && context != nullptr &&
+                  EVP_DigestInit_ex2(context.get(), ripemd160(), nullptr) == 1 &&
                   EVP_DigestUpdate(context.get(), set.data(), set.size()) == 1 &&
                   EVP_DigestUpdate(context.get(), &type, 1) == 1 &&
                   EVP_DigestUpdate(context.get(), key.data(), key.size()) == 1 &&
                   EVP_DigestFinal_ex(context.get(), reinterpret_cast<unsigned char*>(digest.data()),
                                      &length) == 1;
-  if (!ok || length != kDigestBytes) std::abort();  // in-memory hashing cannot fail
+  return ok && length == kDigestBytes ? digest : compute_digest_portable(set, key_type, key);
+}
+
+Digest compute_digest_portable(std::string_view set, Particle key_type, Bytes key) {
+  const size_t padded = padded_bytes(set.size() + 1 + key.size());
+  std::vector<uint8_t> memory(padded);
+  write_padded(set, key_type, key, memory.data(), padded);
+  LaneMessages messages;
+  messages.blocks.fill(memory.data());  // unused lanes have no blocks, but read one
+  messages.block_counts[0] = static_cast<uint32_t>(padded / kBlockBytes);
+  LaneDigests results;
+  lane_function()(messages, results);
+  Digest digest;
+  std::memcpy(digest.data(), results[0].data(), kDigestBytes);
   return digest;
 }
 
@@ -99,7 +105,8 @@ void compute_digests(std::string_view set, std::span<const std::string_view> key
     messages.blocks.fill(memory.data());  // unused lanes have no blocks, but read one
     for (size_t i = 0; i < count; ++i) {
       const size_t padded = padded_bytes(set.size() + 1 + keys[from + i].size());
-      write_padded(set, keys[from + i], memory.data() + offsets[i], padded);
+      write_padded(set, Particle::string, as_bytes(keys[from + i]), memory.data() + offsets[i],
+                   padded);
       messages.blocks[i] = memory.data() + offsets[i];
       messages.block_counts[i] = static_cast<uint32_t>(padded / kBlockBytes);
     }

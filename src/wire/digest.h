@@ -19,6 +19,9 @@ using Digest = std::array<std::byte, kDigestBytes>;
 /// Thread-safe. Source: golden/aerospike/digests.json.
 Digest compute_digest(std::string_view set, Particle key_type, Bytes key);
 
+/// The same without OpenSSL, which may lack this algorithm; little-endian machines only.
+Digest compute_digest_portable(std::string_view set, Particle key_type, Bytes key);
+
 /// The digest of a text key, the only kind this project writes.
 inline Digest compute_digest(std::string_view set, std::string_view key) {
   return compute_digest(set, Particle::string, as_bytes(key));
