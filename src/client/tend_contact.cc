@@ -194,12 +194,14 @@ void Tender::ask_next(Contact& contact) {
     contact.step = Contact::Step::peers;
     return ask(contact, {options_.use_alternate_addresses ? "peers-clear-alt" : "peers-clear-std"});
   }
-  // An isolated node believes that it owns everything: its map counts only if it has peers, or is
-  // all there is.
-  const bool is_alone = contact.peers.empty() &&
-                        std::any_of(contacts_.begin(), contacts_.end(), [&](const auto& other) {
-                          return other.get() != &contact && other->answered && !other->removed;
-                        });
+  // An isolated node believes that it owns everything: its map counts only if it has peers, or if
+  // nobody else has peers or partitions.
+  const bool is_alone =
+      contact.peers.empty() &&
+      std::any_of(contacts_.begin(), contacts_.end(), [&](const auto& other) {
+        return other.get() != &contact && other->answered && !other->removed &&
+               (!other->peers.empty() || (other->node && table_.owns_any(other->node)));
+      });
   if (!contact.replicas_read && !is_alone &&
       contact.seen_partition_generation != contact.partition_generation) {
     contact.step = Contact::Step::replicas;

@@ -284,7 +284,7 @@ class SlowMigration : public ThreeNodes {
   static devserver::Options slow() {
     devserver::Options options = three_nodes();
     options.timing.map_change = milliseconds(400);
-    options.timing.migration = std::chrono::microseconds(2000);
+    options.timing.migration = std::chrono::microseconds(300);
     return options;
   }
   SlowMigration() : ThreeNodes(slow()) {}

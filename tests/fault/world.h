@@ -3,9 +3,11 @@
 // what is left behind as another process would.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/integration/cluster_fixture.h"
@@ -69,6 +71,23 @@ std::string text_of(const std::vector<uint8_t>& bits);
 
 /// The most memory that this process has had so far.
 size_t peak_resident_bytes();
+
+/// Tells whether this machine gave its threads their time. What must not happen is tested always;
+/// what must succeed within a time is only tested while it is calm.
+class LagMeter {
+ public:
+  static LagMeter& instance();
+  /// True if there was no long lag since `begin`.
+  [[nodiscard]] bool was_calm_since(std::chrono::steady_clock::time_point begin) const;
+
+ private:
+  LagMeter();
+  ~LagMeter();
+
+  std::atomic<int64_t> last_lag_{0};  // ticks of the steady clock
+  std::atomic<bool> stopping_{false};
+  std::thread thread_;
+};
 
 /// What a store finds under a key.
 enum class Sight : uint8_t { miss, first, second, wrong, failed };

@@ -227,7 +227,7 @@ class HostileAnswers : public ::testing::Test {
   /// Runs one batch on a node that answers everything with `reply`.
   void run_against(const Case& lie, Operation operation, bool may_succeed) {
     ScriptedNode node;
-    node.on_record = [&](Bytes) { return lie.reply; };
+    node.on_record = [&](Bytes) { return borrowed(lie.reply); };
     StoreOptions options = hostile_options(node.host());
     options.read_timeout = options.write_timeout = milliseconds(250 * kSlowness);
     Result<std::unique_ptr<Connector>> connector = Connector::create(open_store(options));
@@ -279,7 +279,7 @@ TEST_F(HostileAnswers, ToListingsAndInspections) {
     // A listing may lawfully take its time.
     if (lie.reply.endless || lie.reply.drip.count() > 0 || lie.reply.bytes.empty()) return;
     ScriptedNode node;
-    node.on_record = [&](Bytes) { return lie.reply; };
+    node.on_record = [&](Bytes) { return borrowed(lie.reply); };
     const std::unique_ptr<Store> store = open_store(hostile_options(node.host()));
     static_cast<void>(store->inspect("k"));
     if (lie.name.find("2 GiB") != std::string::npos || lie.name == "no end") return;

@@ -73,15 +73,19 @@ TEST_F(HostileInfo, AHealthyScriptIsAccepted) {
 }
 
 TEST_F(HostileInfo, EveryValueMayBeGarbage) {
+  std::vector<std::thread> threads;
   for (const char* name : {"node", "build", "partition-generation", "peers-generation",
                            "peers-clear-std", "replicas", "namespace/lmcache"}) {
-    size_t number = 0;
-    for (const std::string& value : garbage()) {
-      ScriptedNode node;
-      node.info[name] = value;
-      use(node, std::string(name) + " garbage " + std::to_string(number++));
-    }
+    threads.emplace_back([this, name] {
+      size_t number = 0;
+      for (const std::string& value : garbage()) {
+        ScriptedNode node;
+        node.info[name] = value;
+        use(node, std::string(name) + " garbage " + std::to_string(number++));
+      }
+    });
   }
+  for (std::thread& thread : threads) thread.join();
   EXPECT_LT(peak_resident_bytes(), peak_before_ + (300 << 20) * kSlowness);
 }
 
@@ -152,7 +156,7 @@ TEST_F(HostileInfo, GenerationsThatNeverStandStill) {
 
 TEST_F(HostileInfo, Replicas) {
   const std::string all = all_partitions();
-  const std::string none = std::string(682, 'A') + "AA";
+  const std::string none = std::string(683, 'A') + "=";
   const std::pair<const char*, std::string> cases[] = {
       {"other namespace", "other:0,1," + all},
       {"no partition", "lmcache:0,1," + none},
@@ -235,11 +239,15 @@ TEST_F(HostileInfo, AnswersThatAreNoAnswers) {
       {"one byte at a time",
        {info_frame(std::string(100000, 'x')), false, false, {}, milliseconds(20)}},
   };
+  std::vector<std::thread> threads;
   for (const auto& [name, reply] : cases) {
-    ScriptedNode node;
-    node.on_info = [&reply = reply](const std::string&) { return reply; };
-    EXPECT_FALSE(use(node, std::string("info answer: ") + name)) << name;
+    threads.emplace_back([this, name = name, &reply = reply] {
+      ScriptedNode node;
+      node.on_info = [&reply](const std::string&) { return reply; };
+      EXPECT_FALSE(use(node, std::string("info answer: ") + name)) << name;
+    });
   }
+  for (std::thread& thread : threads) thread.join();
   for (const auto& [name, reply] : cases) {  // only to the question about the namespace
     ScriptedNode node;
     node.on_info = [&reply = reply](const std::string& commands) {
@@ -260,6 +268,21 @@ TEST_F(HostileInfo, GreetingsNobodyAskedFor) {
   }
 }
 
+/// Two clusters of one node each are a mistake, but no reason for a start to fail.
+TEST_F(HostileInfo, SeedsOfDifferentClusters) {
+  const std::unique_ptr<devserver::DevServer> first = start_server(small_record_server());
+  devserver::Options options = small_record_server();
+  options.node_ids = {"A2"};
+  const std::unique_ptr<devserver::DevServer> second = start_server(options);
+  const std::unique_ptr<Store> store =
+      open_store(hostile_options(hosts_of(*first) + "," + hosts_of(*second)));
+  const Buffer payload = random_bytes(2 * kSegment, 1);
+  EXPECT_EQ(bits_of(run(*store, Operation::put, {put_item("k", payload)})), "1");
+  Guarded buffer(payload.size());
+  EXPECT_EQ(bits_of(run(*store, Operation::get, {get_into("k", buffer)})), "1");
+  EXPECT_TRUE(buffer.holds(payload));
+}
+
 /// One liar among honest nodes cannot keep the others from serving.
 TEST_F(HostileInfo, ALiarBesideAnHonestNode) {
   const std::unique_ptr<devserver::DevServer> server = start_server(small_record_server());
@@ -270,7 +293,7 @@ TEST_F(HostileInfo, ALiarBesideAnHonestNode) {
     } else if (std::string(lie) == "garbage") {
       liar.on_info = [](const std::string&) { return Reply{ByteVector(64, std::byte{'g'})}; };
     } else {
-      liar.info["replicas"] = "lmcache:0,1," + std::string(682, 'A') + "AA";
+      liar.info["replicas"] = "lmcache:0,1," + std::string(683, 'A') + "=";
     }
     for (const bool first : {true, false}) {
       StoreOptions options = hostile_options(first ? liar.host() + "," + hosts_of(*server)

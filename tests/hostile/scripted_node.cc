@@ -102,7 +102,9 @@ ScriptedNode::ScriptedNode()
            {"namespace/lmcache", "max-record-size=131072;nsup-period=120;replication-factor=1"},
            {"rebalance-generation", "1"},
            {"rack-ids", "lmcache:0"}},
-      on_record([](Bytes) { return Reply{header_frame(wire::result::kNotFound)}; }) {
+      on_record([](Bytes) {
+        return std::make_shared<Reply>(Reply{header_frame(wire::result::kNotFound)});
+      }) {
   acceptor_ = std::thread([this] {
     while (true) {
       UniqueFd socket = listener_.accept();
@@ -127,18 +129,19 @@ ScriptedNode::~ScriptedNode() {
 void ScriptedNode::serve(int fd) {
   ByteVector frame;
   if (send_all(fd, greeting)) {
-    while (receive_frame(fd, frame) && send_reply(fd, answer(frame))) {
+    while (receive_frame(fd, frame) && send_reply(fd, *answer(frame))) {
     }
   }
   ::shutdown(fd, SHUT_RDWR);
 }
 
-Reply ScriptedNode::answer(Bytes frame) {
+ReplyPtr ScriptedNode::answer(Bytes frame) {
   const Bytes body = frame.subspan(wire::kFrameHeaderBytes);
   if (frame[1] == std::byte{3}) return on_record(body);
   const std::string commands(as_text(body));
   if (on_info) {
-    if (std::optional<Reply> reply = on_info(commands)) return *std::move(reply);
+    if (std::optional<Reply> reply = on_info(commands))
+      return std::make_shared<Reply>(*std::move(reply));
   }
   std::string text;
   for (size_t at = 0; at < commands.size();) {
@@ -148,7 +151,7 @@ Reply ScriptedNode::answer(Bytes frame) {
     text += name + "\t" + (known == info.end() ? "ok" : known->second) + "\n";
     at = end + 1;
   }
-  return {info_frame(text)};
+  return std::make_shared<Reply>(Reply{info_frame(text)});
 }
 
 bool ScriptedNode::send_reply(int fd, const Reply& reply) {

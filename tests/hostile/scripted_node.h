@@ -6,6 +6,7 @@
 #include <functional>
 #include <list>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
@@ -50,10 +51,17 @@ struct Reply {
   std::chrono::milliseconds drip{0};  ///< > 0: one byte at a time, with this pause
 };
 
+using ReplyPtr = std::shared_ptr<const Reply>;
+
+/// A reply that lives longer than the node; large ones are not copied for each request.
+inline ReplyPtr borrowed(const Reply& reply) {
+  return {std::shared_ptr<void>(), &reply};
+}
+
 class ScriptedNode {
  public:
   /// Answers a record message (its body, behind the frame header).
-  using RecordHandler = std::function<Reply(Bytes body)>;
+  using RecordHandler = std::function<ReplyPtr(Bytes body)>;
   /// Answers an info message as a whole; an empty optional falls back to the values.
   using InfoHandler = std::function<std::optional<Reply>(const std::string& commands)>;
 
@@ -70,7 +78,7 @@ class ScriptedNode {
 
  private:
   void serve(int fd);
-  Reply answer(Bytes frame);
+  ReplyPtr answer(Bytes frame);
   bool send_reply(int fd, const Reply& reply);
 
   Listener listener_;
