@@ -18,6 +18,10 @@ constexpr uint64_t kPipelineDepthMax = 8;
 constexpr uint64_t kPipelineBytes = 512 << 10;
 constexpr size_t kPipelineDepthWithoutPayload = 4;
 
+// A server gives its connections to its threads in turn. Two of one lane, opened one right after
+// the other, are served by two threads; single ones may all end up with the same.
+constexpr size_t kBaseConnections = 2;
+
 // Lined-up requests are sent once they have this much; the rest is prepared while they travel.
 constexpr uint64_t kLineUpBytes = 256 << 10;
 
@@ -258,7 +262,8 @@ Connection* IoLoop::find_room(Pool& pool, const Command& command, TimePoint now)
   if (!may_grow) return best;
   // Growth doubles at most once per silent interval, so that a burst against a near node does not
   // open a connection for every request.
-  if (!pool.connections.empty() && !is_far) {
+  const bool has_base = pool.connections.size() >= kBaseConnections;
+  if (has_base && !is_far) {
     const bool mostly_silent = 2 * silent >= pool.connections.size();
     const bool was_late_itself = lagged_at_ == now;  // then it has not looked for a while
     if (!mostly_silent || was_late_itself || now - pool.grown_at < kGrowInterval) return nullptr;
