@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from conftest import DevServer, read_ready_line
+from server_process import DevServer, read_ready_line
 
 aerospike = pytest.importorskip("aerospike", reason="the official client is not installed")
 from aerospike import exception  # noqa: E402
