@@ -57,6 +57,10 @@ class Plan:
     lookup_rounds: int = 60
 
 
+FULL = Plan()
+QUICK = Plan(command_repeats=1, command_rounds=3, adapter_rounds=5, lookup_rounds=15)
+
+
 def turned(items: list[Any], by: int) -> list[Any]:
     """The same items, starting with another one."""
     by %= len(items)

@@ -86,9 +86,7 @@ def parse_arguments() -> argparse.Namespace:
 def main() -> int:
     arguments = parse_arguments()
     parts = arguments.parts.split(",")
-    plan = lmcache_bench.Plan()
-    if arguments.quick:
-        plan = lmcache_bench.Plan(1, 3, 5, 15)
+    plan = lmcache_bench.QUICK if arguments.quick else lmcache_bench.FULL
     arguments.output.mkdir(parents=True, exist_ok=True)
     report: dict[str, Any] = {"machine": results.machine(), "quick": arguments.quick}
     reached: list[dict[str, Any]] = []
