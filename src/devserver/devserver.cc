@@ -46,8 +46,18 @@ Result<Address> address_of(const std::string& host, uint16_t port) {
   return address;
 }
 
-/// A socket bound to host and port (0 = any), not yet listening: clients are refused.
-Result<UniqueFd> bind_socket(const std::string& host, uint16_t port) {
+Result<uint16_t> port_of(int fd) {
+  sockaddr_storage storage{};
+  socklen_t size = sizeof storage;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) {
+    return status_from_errno(errno, "getsockname");
+  }
+  return ntohs(storage.ss_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
+                   : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+}
+
+Result<UniqueFd> bind_to(const std::string& host, uint16_t port) {
   auto address = address_of(host, port);
   if (!address) return address.error();
   UniqueFd fd(::socket(address->storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -60,15 +70,15 @@ Result<UniqueFd> bind_socket(const std::string& host, uint16_t port) {
   return fd;
 }
 
-Result<uint16_t> port_of(int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof storage;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) {
-    return status_from_errno(errno, "getsockname");
-  }
-  return ntohs(storage.ss_family == AF_INET6
-                   ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
-                   : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
+/// A socket bound to host and port (0 = any), not yet listening: clients are refused. The port
+/// stays its own when it stops to listen, which it would not if the kernel had chosen it: so a
+/// chosen one is bound once more by number.
+Result<UniqueFd> bind_socket(const std::string& host, uint16_t port) {
+  auto first = bind_to(host, port);
+  if (!first || port != 0) return first;
+  const auto chosen = port_of(first->get());
+  if (!chosen) return chosen.error();
+  return bind_to(host, *chosen);
 }
 
 Status check_namespace(const NamespaceOptions& ns) {
@@ -154,6 +164,7 @@ struct DevServer::Impl : NodeControl {
   void accept_all(size_t node);
   void housekeeping_loop();
   void kill_sockets(size_t node);
+  void finish_stop(int node);
 
   std::unique_ptr<Service> service;
   std::vector<std::unique_ptr<Worker>> workers;
@@ -252,7 +263,7 @@ void DevServer::Impl::housekeeping_loop() {
       const std::scoped_lock lock(wanted_mutex);
       stops.swap(wanted_stops);
     }
-    for (const int node : stops) (void)stop_node(node);
+    for (const int node : stops) finish_stop(node);
     service->housekeeping();
   }
 }
@@ -265,14 +276,11 @@ Status DevServer::Impl::check_node(int node) const {
 
 // Refuses new clients and closes the connections of those that are there. The port stays ours.
 void DevServer::Impl::kill_sockets(size_t node) {
-  const Endpoint& endpoint = service->endpoints[node];
   {
     const std::scoped_lock lock(sockets_mutex);
     if (!listening[node]) return;
     listening[node] = false;
-    sockets[node].reset();
-    auto reserved = bind_socket(endpoint.host, endpoint.port);
-    if (reserved) sockets[node] = std::move(reserved).value();
+    ::shutdown(sockets[node].get(), SHUT_RDWR);  // ends listening, keeps the port
   }
   signal_event_fd(wake.get());
   for (const auto& worker : workers) {
@@ -281,12 +289,18 @@ void DevServer::Impl::kill_sockets(size_t node) {
   }
 }
 
-Status DevServer::Impl::stop_node(int node) {
-  AEROKV_TRY(check_node(node));
+// Buries a node that the cluster counts as dead, unless it has been started again meanwhile.
+void DevServer::Impl::finish_stop(int node) {
   const std::scoped_lock lock(control_mutex);
-  service->cluster.stop(node);
+  if (service->cluster.is_running(node)) return;
   kill_sockets(static_cast<size_t>(node));
   for (Namespace& ns : service->namespaces) ns.clear_node(node);
+}
+
+Status DevServer::Impl::stop_node(int node) {
+  AEROKV_TRY(check_node(node));
+  service->cluster.stop(node);
+  finish_stop(node);
   return {};
 }
 
@@ -297,12 +311,8 @@ Status DevServer::Impl::start_node(int node) {
     return {Code::invalid, "start node " + std::to_string(node) + ": it is running"};
   }
   const auto at = static_cast<size_t>(node);
+  kill_sockets(at);  // a death that a fault has asked for may not have been carried out yet
   const std::scoped_lock sockets_lock(sockets_mutex);
-  if (!sockets[at].is_open()) {
-    auto bound = bind_socket(service->endpoints[at].host, service->endpoints[at].port);
-    if (!bound) return bound.error();
-    sockets[at] = std::move(bound).value();
-  }
   for (Namespace& ns : service->namespaces) ns.clear_node(node);  // what came after its death
   service->cluster.start(node);
   if (::listen(sockets[at].get(), kListenBacklog) != 0) return status_from_errno(errno, "listen");

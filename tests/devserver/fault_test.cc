@@ -271,6 +271,24 @@ TEST_F(FaultTest, a_node_freezes_or_dies_before_the_nth_request) {
   await([&] { return !RawClient::try_connect(server_->endpoints()[0]); }, "refused");
 }
 
+TEST_F(FaultTest, a_node_that_a_fault_killed_can_be_started_at_once) {
+  for (int round = 0; round < 20; ++round) {
+    RawClient client = connect();
+    Fault fault = fault_of(FaultAction::stop_node, RequestKind::exists);
+    fault.count = 1;
+    server_->add_fault(fault);
+    client.send(exists_of("k").build());
+    EXPECT_TRUE(client.is_closed_by_server());
+    const Status started = server_->start_node(0);
+    ASSERT_TRUE(started) << started.message();
+    EXPECT_TRUE(server_->stats(0)->running);
+    EXPECT_EQ(server_->stats(0)->records, 0U);
+    RawClient again = connect();
+    EXPECT_EQ(ask_code(again, exists_of("k")), result::kUnavailable);
+    server_->clear_faults();
+  }
+}
+
 class DamageTest : public FaultTest, public testing::WithParamInterface<size_t> {};
 
 // The damaged answer differs from the good one, the connection survives, the next answer is good.
