@@ -9,30 +9,11 @@
 namespace aerokv::client {
 namespace {
 
-// Requests that may be under way on one connection: two large ones, or as many small ones as make
-// up a useful amount. More would only wait inside the server, which answers one after the other,
-// where they can no longer be moved to another connection.
-// Source: measured on a real server, two to four connections with a few requests each are best.
-constexpr uint64_t kPipelineDepthMin = 2;
-constexpr uint64_t kPipelineDepthMax = 8;
-constexpr uint64_t kPipelineBytes = 512 << 10;
-constexpr size_t kPipelineDepthWithoutPayload = 4;
-
-// A server gives its connections to its threads in turn. Two of one lane, opened one right after
-// the other, are served by two threads; single ones may all end up with the same.
-constexpr size_t kBaseConnections = 2;
-
 // Lined-up requests are sent once they have this much; the rest is prepared while they travel.
 constexpr uint64_t kLineUpBytes = 256 << 10;
 
-// A wait for the first byte that is longer than this is latency, not a busy link: then requests
-// are spread over more connections instead of being lined up.
-constexpr std::chrono::microseconds kLatencyBound{4000};
-constexpr std::chrono::microseconds kGrowAfterSilence{3000};
 // A gap between two turns of the loop that is longer than this is our own lack of CPU time.
 constexpr std::chrono::microseconds kOwnLag{3000};
-
-constexpr std::chrono::microseconds kGrowInterval{1000};
 
 constexpr milliseconds kCheckInterval{1};
 constexpr milliseconds kExpiryInterval{20};
@@ -44,11 +25,6 @@ constexpr std::chrono::seconds kExtraConnectionTtl{5};
 constexpr int kTickMs = 5;
 
 constexpr int kEventsMax = 64;
-
-size_t pipeline_depth(uint64_t payload_bytes) {
-  if (payload_bytes == 0) return kPipelineDepthWithoutPayload;
-  return std::clamp(kPipelineBytes / payload_bytes, kPipelineDepthMin, kPipelineDepthMax);
-}
 
 milliseconds remaining(TimePoint deadline, TimePoint now) {
   return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(deadline - now));
@@ -201,12 +177,7 @@ void IoLoop::route(Command* command) {
   pool_of(node, lane_of(command->plan)).waiting.push_back(command);
 }
 
-IoLoop::Lane IoLoop::lane_of(const Command::Plan& plan) {
-  if (plan.is_write) return plan.payload_bytes > 0 ? Lane::store : Lane::small_write;
-  return plan.payload_bytes > 0 ? Lane::load : Lane::small_read;
-}
-
-IoLoop::Pool& IoLoop::pool_of(const NodePtr& node, Lane lane) {
+Pool& IoLoop::pool_of(const NodePtr& node, Lane lane) {
   Pool& pool = pools_[{node.get(), lane}];
   if (!pool.node) pool.node = node;
   return pool;
@@ -240,44 +211,18 @@ void IoLoop::pump(Pool& pool, TimePoint now) {
   for (Connection* connection : lined_up) drive(pool, connection, 0, now);
 }
 
-/// The least busy connection that may take one more request, opening one where that helps.
+/// A connection that may take one more request, opening some where that helps; null to wait.
 Connection* IoLoop::find_room(Pool& pool, const Command& command, TimePoint now) {
-  const bool is_far = pool.is_far();
-  const size_t depth = is_far ? 1 : pipeline_depth(command.plan.payload_bytes);
-  Connection* best = nullptr;
-  size_t silent = 0;
-  for (const auto& connection : pool.connections) {
-    if (connection->silence(now) >= kGrowAfterSilence) ++silent;
-    if (connection->is_reserved()) continue;
-    if (connection->has_room(command.plan.alone ? 1 : depth) &&
-        (best == nullptr || connection->flights() < best->flights())) {
-      best = connection.get();
-    }
-  }
   // A fixed share for each lane of each thread: nobody takes what another will need.
-  const size_t share = static_cast<size_t>(
+  const auto share = static_cast<size_t>(
       std::max(1, options_.connections_per_node_max / options_.io_threads / kLanes));
-  const bool may_grow = pool.connections.size() < share;
-  if (best != nullptr && (best->flights() == 0 || !is_far || !may_grow)) return best;
-  if (!may_grow) return best;
-  // Growth doubles at most once per silent interval, so that a burst against a near node does not
-  // open a connection for every request.
-  const bool has_base = pool.connections.size() >= kBaseConnections;
-  if (has_base && !is_far) {
-    const bool mostly_silent = 2 * silent >= pool.connections.size();
-    const bool was_late_itself = lagged_at_ == now;  // then it has not looked for a while
-    if (!mostly_silent || was_late_itself || now - pool.grown_at < kGrowInterval) return nullptr;
-    pool.grown_at = now;
-    const size_t wanted =
-        std::min({pool.connections.size(), pool.waiting.size(), share - pool.connections.size()});
-    Connection* opened = nullptr;
-    for (size_t i = 0; i < std::max<size_t>(1, wanted); ++i) {
-      opened = open_connection(pool, now);
-      if (opened == nullptr) break;  // and everything that waited was sent elsewhere
-    }
-    return opened;
+  const Pool::Choice choice = pool.choose(command, share, lagged_at_ == now, now);
+  Connection* chosen = choice.connection;
+  for (size_t i = 0; i < choice.open; ++i) {
+    chosen = open_connection(pool, now);
+    if (chosen == nullptr) break;  // and everything that waited was sent elsewhere
   }
-  return open_connection(pool, now);
+  return chosen;
 }
 
 Connection* IoLoop::open_connection(Pool& pool, TimePoint now) {
@@ -305,11 +250,6 @@ Connection* IoLoop::open_connection(Pool& pool, TimePoint now) {
   pool.node->connections_open.fetch_add(1, std::memory_order_relaxed);
   pool.connections.push_back(std::move(connection));
   return pool.connections.back().get();
-}
-
-bool IoLoop::Pool::is_far() const {
-  const size_t known = std::min(wait_count, waits.size());
-  return known >= 2 && *std::min_element(waits.begin(), waits.begin() + known) > kLatencyBound;
 }
 
 /// Encodes one command and lines it up; the caller drives the connection.

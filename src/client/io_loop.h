@@ -16,6 +16,7 @@
 #include "client/command.h"
 #include "client/connection.h"
 #include "client/options.h"
+#include "client/pool.h"
 
 namespace aerokv::client {
 
@@ -55,27 +56,6 @@ class IoLoop {
   void set_map(std::shared_ptr<const ClusterMap> map);
 
  private:
-  /// Requests that share connections. Payloads and small requests, reads and writes are kept
-  /// apart: a lookup does not queue behind megabytes, and a read's short patience is not
-  /// stretched by writes on the same connection.
-  enum class Lane : uint8_t { load, small_read, store, small_write };
-  static constexpr int kLanes = 4;
-
-  /// This thread's connections of one lane to one node, and what waits for them.
-  struct Pool {
-    NodePtr node;
-    std::vector<std::unique_ptr<Connection>> connections;
-    std::deque<Command*> waiting;
-    /// The last waits for the first byte of an answer, newest at `wait_count - 1` (mod size).
-    std::array<Duration, 6> waits{};
-    size_t wait_count = 0;
-    TimePoint grown_at{};
-
-    void add_wait(Duration wait) { waits[wait_count++ % waits.size()] = wait; }
-    /// True if none of the last answers began soon: latency, not a busy moment of this machine.
-    [[nodiscard]] bool is_far() const;
-  };
-
   struct Delayed {
     TimePoint due;
     Command* command = nullptr;
@@ -105,7 +85,6 @@ class IoLoop {
   void trim_idle(Pool& pool, TimePoint now);
   void drop_inactive_pools(TimePoint now);
   [[nodiscard]] int wait_ms(TimePoint now) const;
-  static Lane lane_of(const Command::Plan& plan);
   Pool& pool_of(const NodePtr& node, Lane lane);
   void close_everything();
   void account(int64_t payload_bytes);

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// How many connections a thread uses, and how many requests each carries at once. Decisions only:
+// no socket is touched here. docs/internals/decisions/005-connections-and-lanes.md has the reasons.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "client/command.h"
+#include "client/connection.h"
+
+namespace aerokv::client {
+
+/// Requests that share connections. Payloads and small requests, reads and writes are kept apart:
+/// a lookup does not queue behind megabytes, and a read's short patience is not stretched by writes
+/// on the same connection.
+enum class Lane : uint8_t { load, small_read, store, small_write };
+inline constexpr int kLanes = 4;
+
+Lane lane_of(const Command::Plan& plan);
+
+/// One thread's connections of one lane to one node, and what waits for them. Owned by the thread.
+struct Pool {
+  /// Where the next request goes: on `connection`; or, if that is null, on a connection still to
+  /// be opened, of which `open` are wanted; or nowhere yet (both empty).
+  struct Choice {
+    Connection* connection = nullptr;
+    size_t open = 0;
+  };
+
+  NodePtr node;
+  std::vector<std::unique_ptr<Connection>> connections;
+  std::deque<Command*> waiting;
+
+  /// `share` is the most connections that this pool may have; `was_late` tells that the thread has
+  /// not looked for a while, so that silence proves nothing.
+  Choice choose(const Command& command, size_t share, bool was_late, TimePoint now);
+
+  /// Notes how long an answer took to begin.
+  void add_wait(Duration wait) { waits_[wait_count_++ % waits_.size()] = wait; }
+
+ private:
+  /// True if none of the last answers began soon: latency, not a busy moment of this machine.
+  [[nodiscard]] bool is_far() const;
+
+  std::array<Duration, 6> waits_{};
+  size_t wait_count_ = 0;
+  TimePoint grown_at_{};
+};
+
+}  // namespace aerokv::client
