@@ -19,8 +19,9 @@ constexpr std::chrono::seconds kSessionMargin{60};
 bool takes_user_agent(std::string_view build) {
   int major = 0;
   int minor = 0;
-  const char* const end = build.data() + build.size();
-  const auto [dot, error] = std::from_chars(build.data(), end, major);
+  const char* const begin = build.data();
+  const char* const end = begin + build.size();
+  const auto [dot, error] = std::from_chars(begin, end, major);
   if (error != std::errc() || dot == end || *dot != '.') return false;
   if (std::from_chars(dot + 1, end, minor).ec != std::errc()) return false;
   return major > 8 || (major == 8 && minor >= 1);

@@ -41,6 +41,7 @@ struct Request : RecordRequest {
   bool has_index_range = false;  ///< asks for a secondary index
   bool has_udf = false;
 
+  // NOLINTNEXTLINE(bugprone-derived-method-shadowing-base-method): forgets the base's parts too
   void clear();
 };
 

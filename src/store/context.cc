@@ -132,7 +132,7 @@ void Batch::finish(size_t index, ItemResult result) {
     orphans.push_back({items_[item_index].key, first});
   }
   if (orphans.empty()) return report();
-  remove_orphans(context_, std::move(orphans), [self = shared_from_this()] { self->report(); });
+  remove_orphans(context_, orphans, [self = shared_from_this()] { self->report(); });
 }
 
 void Batch::note_overwrite(size_t index, uint32_t first_orphan) {

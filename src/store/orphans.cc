@@ -46,10 +46,10 @@ void look(const std::shared_ptr<Search>& search, const std::vector<Orphans>& orp
 
 }  // namespace
 
-void remove_orphans(const std::shared_ptr<Context>& context, std::vector<Orphans> orphans,
+void remove_orphans(const std::shared_ptr<Context>& context, const std::vector<Orphans>& orphans,
                     std::function<void()> done) {
   look(std::make_shared<Search>(Search{context, std::move(done), SteadyClock::now() + kTimeout}),
-       std::move(orphans), 1);
+       orphans, 1);
 }
 
 }  // namespace aerokv::store

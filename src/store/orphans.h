@@ -19,7 +19,7 @@ struct Orphans {
 /// Removes segments `first`, `first` + 1, ... of each key while there are any; segments are
 /// numbered without gaps, so the first absent one is the end. Best effort, bounded in time.
 /// `done` is called exactly once, on an I/O thread or on this one.
-void remove_orphans(const std::shared_ptr<Context>& context, std::vector<Orphans> orphans,
+void remove_orphans(const std::shared_ptr<Context>& context, const std::vector<Orphans>& orphans,
                     std::function<void()> done);
 
 }  // namespace aerokv::store
