@@ -61,7 +61,7 @@ TEST_F(ConnectorFault, CloseLeavesNoBufferInUse) {
   options.num_io_threads = 2;
   options.read_timeout = options.write_timeout = seconds(60);
   options.request_timeout = options.write_request_timeout = seconds(60);
-  for (const uint64_t skip : {0, 1, 5, 20, 40}) {
+  for (const uint64_t skip : {0U, 1U, 5U, 20U, 40U}) {
     const std::unique_ptr<Connector> connector = connect(options);
     Fault fault;
     fault.action = FaultAction::delay;

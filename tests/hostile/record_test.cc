@@ -78,7 +78,7 @@ std::vector<Mutation> meta_mutations() {
     all.push_back(
         {std::string("state ") + state, bin::kState, BinOp::write_text(bin::kState, state)});
   }
-  for (const size_t bytes : {1, 7, 8, 16, 23, 24, 25, 32, 65536}) {
+  for (const size_t bytes : {1U, 7U, 8U, 16U, 23U, 24U, 25U, 32U, 65536U}) {
     all.push_back({"sums of " + std::to_string(bytes), bin::kSums,
                    BinOp::write_blob(bin::kSums, zeros(bytes))});
   }
@@ -262,7 +262,7 @@ TEST_F(HostileRecords, ClaimedSegmentsNeedNoMemory) {
   const size_t before = peak_resident_bytes();
   EXPECT_EQ(bits_of(run(*store_, Operation::touch, items)).back(), '1');
   EXPECT_EQ(bits_of(run(*store_, Operation::remove, items)), std::string(kKeys + 1, '1'));
-  EXPECT_LT(peak_resident_bytes(), before + (100 << 20));
+  EXPECT_LT(peak_resident_bytes(), before + (size_t{100} << 20) * kSlowness);
   EXPECT_EQ(bits_of(run(*store_, Operation::exists, items)), std::string(kKeys + 1, '0'));
 }
 
