@@ -78,6 +78,22 @@ TEST_F(RoutingTest, ReadsAvoidSuspects) {
   EXPECT_EQ(choose(ReplicaPolicy::sequence, false, 0), "A");
 }
 
+TEST_F(RoutingTest, AReadThatFailedGoesToAnotherHealthyReplica) {
+  const auto next = [&](uint32_t attempt, const NodePtr& last) {
+    return choose_node(map_, {ReplicaPolicy::sequence, -1}, 7, false, attempt, 0, last.get())
+        ->name();
+  };
+  // The failure has made A a suspect and moved it to the end, where the attempt number points.
+  a_->suspect(SteadyClock::now());
+  EXPECT_EQ(next(1, a_), "B");
+  EXPECT_EQ(next(2, b_), "A");  // B has answered, but not well
+  b_->suspect(SteadyClock::now());
+  EXPECT_EQ(next(1, a_), "B");
+  EXPECT_EQ(next(2, b_), "A");
+  map_.partitions[7] = {a_, nullptr, nullptr};
+  EXPECT_EQ(next(1, a_), "A");
+}
+
 TEST_F(RoutingTest, ADroppedNodeIsNeverChosen) {
   a_->deactivate();
   EXPECT_EQ(choose(ReplicaPolicy::sequence, false, 0), "B");

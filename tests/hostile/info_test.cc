@@ -258,6 +258,62 @@ TEST_F(HostileInfo, AnswersThatAreNoAnswers) {
   EXPECT_LT(peak_resident_bytes(), peak_before_ + (200 << 20) * kSlowness);
 }
 
+TEST_F(HostileInfo, AnswersToALogin) {
+  const auto security = [](std::initializer_list<int> bytes) {
+    ByteVector body;
+    for (const int byte : bytes) body.push_back(static_cast<std::byte>(byte));
+    return frame_of(wire::MessageType::security, body);
+  };
+  const auto padded = [&](uint8_t code, std::initializer_list<int> fields, int count) {
+    ByteVector body(16);
+    body[1] = std::byte{code};
+    body[3] = static_cast<std::byte>(count);
+    for (const int byte : fields) body.push_back(static_cast<std::byte>(byte));
+    return frame_of(wire::MessageType::security, body);
+  };
+  ByteVector over_limit(8);
+  store_be<uint64_t>(over_limit.data(), 0x0202000000000000ULL | (kSecurityBytesMax + 1));
+  ByteVector huge(8);
+  store_be<uint64_t>(huge.data(), 0x0202FFFFFFFFFFFFULL);
+  const ByteVector cases[] = {
+      {},
+      security({}),
+      security({0}),
+      padded(0, {}, 0),
+      padded(0, {}, 255),
+      padded(0, {0, 0, 0, 200, 5, 1, 2, 3}, 1),
+      padded(0, {0xFF, 0xFF, 0xFF, 0xFF, 5}, 1),
+      padded(0, {0, 0, 0, 0}, 1),
+      padded(0, {0, 0, 0, 5, 6, 0xFF, 0xFF, 0xFF, 0xFF}, 1),
+      padded(52, {}, 0),
+      padded(60, {}, 0),
+      padded(66, {}, 0),
+      padded(255, {}, 0),
+      over_limit,
+      huge,
+      info_frame("x"),
+      header_frame(0),
+  };
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    threads.emplace_back([&cases, i] {
+      ScriptedNode node;
+      node.on_info = [&](const std::string& commands) -> std::optional<Reply> {
+        const bool is_login = commands.size() > 3 && commands[0] == '\0';
+        return is_login ? std::optional<Reply>(Reply{cases[i]}) : std::nullopt;
+      };
+      StoreOptions options = hostile_options(node.host());
+      options.username = "tester";
+      options.password = "secret";
+      const auto begun = std::chrono::steady_clock::now();
+      const Result<std::unique_ptr<Store>> store = Store::open(options);
+      EXPECT_LT(std::chrono::steady_clock::now() - begun, seconds(8 * kSlowness)) << i;
+      EXPECT_TRUE(store || !store.error().message().empty()) << i;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
 TEST_F(HostileInfo, GreetingsNobodyAskedFor) {
   for (const ByteVector& greeting :
        {info_frame("node\tBB9\n"), header_frame(0), ByteVector(100000, std::byte{'x'}),
