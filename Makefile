@@ -68,7 +68,7 @@ demo: $(VENV)/.stamp-package ## Store and load real KV chunks through LMCache, a
 	@$(BIN)/python examples/demo.py
 
 bench: $(STAMPS)/apt-bench $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Compare with LMCache's own connectors, write bench/results
-	CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE) cmake --preset bench -Wno-dev
+	CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE) cmake --preset bench
 	cmake --build --preset bench -j $(JOBS)
 	$(BIN)/python bench/run.py
 
@@ -76,7 +76,7 @@ bench: $(STAMPS)/apt-bench $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Compare 
 
 # One preset: configure, build, test. Each prints ctest's own closing lines.
 define run_preset
-CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE) cmake --preset $(1) -Wno-dev >build/$(1).configure.log || { cat build/$(1).configure.log; exit 1; }
+CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE) cmake --preset $(1) >build/$(1).configure.log || { cat build/$(1).configure.log; exit 1; }
 cmake --build --preset $(1) -j $(JOBS) -- --quiet
 ctest --preset $(1) -j $(JOBS) $(2)
 endef

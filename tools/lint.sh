@@ -24,7 +24,7 @@ python3 tools/tidy.py
 echo "lint: clang-tidy and lone headers"
 mkdir -p build
 if [ .clang-tidy -nt build/tidy/.configured ]; then rm -rf build/tidy; fi
-cmake --preset tidy -Wno-dev -DAEROKV_CLANG_TIDY="$PWD/$bin/clang-tidy" >build/tidy.log ||
+cmake --preset tidy -DAEROKV_CLANG_TIDY="$PWD/$bin/clang-tidy" >build/tidy.log ||
   { cat build/tidy.log; exit 1; }
 touch build/tidy/.configured
 cmake --build --preset tidy -j "$jobs" -- --quiet
