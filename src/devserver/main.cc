@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // aerokv_devserver_main: the development server as a program of its own, for tests.
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -163,10 +160,10 @@ int main(int argc, char** argv) {
   for (const dev::Endpoint& e : (*server)->endpoints()) {
     ready += (ready.empty() ? "ready " : ",") + e.host + ":" + std::to_string(e.port);
   }
-  std::cout << ready << std::endl;
+  std::cout << ready << '\n' << std::flush;
   for (std::string line; std::getline(std::cin, line);) {
     const Status status = obey(**server, line);
-    std::cout << (status ? "ok" : "error " + status.message()) << std::endl;
+    std::cout << (status ? "ok" : "error " + status.message()) << '\n' << std::flush;
   }
   (*server)->stop();
   return 0;

@@ -51,7 +51,7 @@ void take_field(const wire::Field& field, Request& request) {
 
 }  // namespace
 
-void RecordRequest::clear() {
+void RecordRequest::clear_record() {
   header = {};
   ns.reset();
   set.reset();
@@ -63,7 +63,7 @@ void RecordRequest::clear() {
 }
 
 void Request::clear() {
-  RecordRequest::clear();
+  clear_record();
   batch.reset();
   task_id.reset();
   max_records.reset();

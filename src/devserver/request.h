@@ -29,7 +29,7 @@ struct RecordRequest {
     return is_write() && (header.info2 & wire::info2::kDelete) != 0;
   }
   [[nodiscard]] std::string_view set_name() const { return set.value_or(std::string_view{}); }
-  void clear();
+  void clear_record();
 };
 
 struct Request : RecordRequest {

@@ -15,6 +15,7 @@ namespace aerokv::devserver_test {
 
 std::optional<RawClient> RawClient::try_connect(const devserver::Endpoint& endpoint) {
   UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fd.is_open()) return std::nullopt;
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(endpoint.port);
@@ -93,7 +94,7 @@ std::string RawClient::info(const std::string& command) {
   if (!answer) return "no answer";
   const std::string text(as_text(Bytes(*answer).subspan(wire::kFrameHeaderBytes)));
   const std::string head = command + "\t";
-  if (!text.starts_with(head) || !text.ends_with("\n")) return "malformed: " + text;
+  if (!text.starts_with(head) || !text.ends_with('\n')) return "malformed: " + text;
   return text.substr(head.size(), text.size() - head.size() - 1);
 }
 
