@@ -94,9 +94,15 @@ void Client::submit(std::span<Command* const> commands) {
   }
 }
 
-void Client::post(std::function<void()> task) {
+void Client::post(std::function<void()> task, TimePoint due) {
   const uint32_t index = next_loop_.fetch_add(1, std::memory_order_relaxed);
-  loops_[index % loops_.size()]->post(std::move(task));
+  loops_[index % loops_.size()]->post(std::move(task), due);
+}
+
+bool Client::has_healthy_node() const {
+  const std::shared_ptr<const ClusterMap> current = map();
+  return std::any_of(current->nodes.begin(), current->nodes.end(),
+                     [](const NodePtr& node) { return node->is_active() && !node->is_suspect(); });
 }
 
 NodePtr Client::node_for(const ClusterMap& map, uint32_t partition, bool is_write, uint32_t attempt,

@@ -34,7 +34,10 @@ class Client {
 
   /// Runs `task` on an I/O thread (at once on this one after close()). Tasks posted one after the
   /// other go to different threads. `task` must not block.
-  void post(std::function<void()> task);
+  void post(std::function<void()> task, TimePoint due = {});
+
+  /// True if some node is not a suspect: then the map will tell what became of the others.
+  [[nodiscard]] bool has_healthy_node() const;
 
   /// The newest map; never null after connect().
   [[nodiscard]] std::shared_ptr<const ClusterMap> map() const;

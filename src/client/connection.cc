@@ -12,6 +12,9 @@ namespace {
 // Parts of one sendmsg: head and payload of several requests.
 constexpr size_t kSendPartsMax = 32;
 
+// A connection to a node that answers on others may be silent this many times as long.
+constexpr int kPatienceWithBusyNode = 4;
+
 // After this many bytes the loop turns to its other connections.
 constexpr size_t kReceiveTurnBytes = 4 << 20;
 
@@ -163,8 +166,9 @@ Status Connection::receive_some(TimePoint now, Outcome& outcome) {
     turn_bytes += result.bytes;
     if (!head_wait_counted_ && !flights_.empty()) {
       head_wait_counted_ = true;
-      waits_.push_back(now - head_since_);
+      waits_.push_back({now - head_since_, node_->silence(now)});
     }
+    node_->note_progress(now);
     Result<wire::ReplyDecoder::Progress> progress = decoder_.received(result.bytes);
     if (!progress) return progress.error();
     AEROKV_TRY(take_answers(*progress, now, outcome));
@@ -234,7 +238,11 @@ bool Connection::is_stalled(TimePoint now) const {
   const Duration limit = write_count_ > 0
                              ? Duration(options_.write_attempt_timeout * 3 / 2)
                              : Duration(options_.read_patience(flights_.front().command->attempt_));
-  return now - last_progress_ > limit;
+  const Duration silent = now - last_progress_;
+  if (silent <= limit) return false;
+  // A node that answers others is busy, not frozen: giving up on it would only make it busier. But
+  // one request that it has lost must not wait for ever.
+  return node_->silence(now) > limit || silent > kPatienceWithBusyNode * limit;
 }
 
 TimePoint Connection::earliest_deadline() const {

@@ -32,6 +32,12 @@ class Connection final : private wire::ReplySink {
   /// Takes a command whose request is encoded already.
   void enqueue(Command* command, Command::Encoded request, TimePoint now);
 
+  /// How long an answer took to begin, and for how long the node had sent nothing at all by then.
+  struct Wait {
+    Duration wait{};
+    Duration node_silence{};
+  };
+
   /// What happened while the connection was driven. Finished commands were removed from it.
   struct Outcome {
     std::vector<Command*> answered;  ///< in order; their answers were decoded
@@ -75,7 +81,7 @@ class Connection final : private wire::ReplySink {
   /// How long the oldest request has waited for its first byte; zero while bytes flow.
   [[nodiscard]] Duration silence(TimePoint now) const;
   /// The waits for a first byte that were finished since the last call, newest last.
-  std::vector<Duration> take_waits() { return std::exchange(waits_, {}); }
+  std::vector<Wait> take_waits() { return std::exchange(waits_, {}); }
 
   bool registered_for_write = false;  ///< the epoll interest, kept by the loop
 
@@ -107,7 +113,7 @@ class Connection final : private wire::ReplySink {
   TimePoint last_progress_{};
   TimePoint head_since_{};  // since when the oldest request is awaited
   bool head_wait_counted_ = false;
-  std::vector<Duration> waits_;
+  std::vector<Wait> waits_;
 };
 
 }  // namespace aerokv::client

@@ -21,7 +21,7 @@ constexpr milliseconds kBackOffFirst{5};
 constexpr milliseconds kBackOffMax{200};
 constexpr milliseconds kLoginPause{50};
 constexpr std::chrono::seconds kTrimInterval{1};
-constexpr std::chrono::seconds kExtraConnectionTtl{5};
+constexpr std::chrono::seconds kExtraConnectionTtl{2};
 constexpr int kTickMs = 5;
 
 constexpr int kEventsMax = 64;
@@ -83,11 +83,11 @@ void IoLoop::submit(std::span<Command* const> commands) {
   for (Command* command : commands) command->done({Code::closed, "the client is closed"});
 }
 
-void IoLoop::post(std::function<void()> task) {
+void IoLoop::post(std::function<void()> task, TimePoint due) {
   {
     const std::scoped_lock lock(mutex_);
     if (!stopping_) {
-      tasks_.push_back(std::move(task));
+      tasks_.emplace(due, std::move(task));
       task = nullptr;
     }
   }
@@ -125,9 +125,11 @@ void IoLoop::run() {
     }
     if (woken) {
       clear_event_fd(wake_fd_.get());
-      run_tasks();
+      run_tasks(now);
       const std::scoped_lock lock(mutex_);
       if (stopping_) break;
+    } else if (now >= next_task_) {
+      run_tasks(now);
     }
     take_inbox();
     check_time(now);
@@ -136,11 +138,14 @@ void IoLoop::run() {
   close_everything();
 }
 
-void IoLoop::run_tasks() {
+void IoLoop::run_tasks(TimePoint now) {
   std::vector<std::function<void()>> tasks;
   {
     const std::scoped_lock lock(mutex_);
-    tasks.swap(tasks_);
+    const auto end = tasks_.upper_bound(now);
+    for (auto it = tasks_.begin(); it != end; ++it) tasks.push_back(std::move(it->second));
+    tasks_.erase(tasks_.begin(), end);
+    next_task_ = tasks_.empty() ? TimePoint::max() : tasks_.begin()->first;
   }
   for (const std::function<void()>& task : tasks) task();
 }
@@ -286,7 +291,7 @@ void IoLoop::drive(Pool& pool, Connection* connection, uint32_t events, TimePoin
   Connection::Outcome outcome;
   connection->drive((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) != 0,
                     (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0, now, outcome);
-  for (const Duration wait : connection->take_waits()) {
+  for (const Connection::Wait& wait : connection->take_waits()) {
     pool.add_wait(wait);
   }
   bool login_expired = false;
@@ -498,17 +503,23 @@ void IoLoop::drop_inactive_pools(TimePoint now) {
 }
 
 int IoLoop::wait_ms(TimePoint now) const {
-  if (command_count_ == 0) return 1000;
-  bool any_waiting = false;
-  for (const auto& [key, pool] : pools_) any_waiting = any_waiting || !pool.waiting.empty();
-  if (any_waiting) return 1;
-  if (delayed_.empty()) return kTickMs;
-  const auto left = std::chrono::ceil<milliseconds>(delayed_.top().due - now).count();
-  return static_cast<int>(std::clamp<int64_t>(left, 0, kTickMs));
+  int limit = 1000;
+  if (command_count_ > 0) {
+    const bool any_waiting = std::any_of(pools_.begin(), pools_.end(), [](const auto& item) {
+      return !item.second.waiting.empty();
+    });
+    if (any_waiting) return 1;
+    limit = kTickMs;
+  }
+  TimePoint next = next_task_;
+  if (!delayed_.empty()) next = std::min(next, delayed_.top().due);
+  if (next >= now + milliseconds(limit)) return limit;
+  return static_cast<int>(
+      std::max<int64_t>(0, std::chrono::ceil<milliseconds>(next - now).count()));
 }
 
 void IoLoop::close_everything() {
-  run_tasks();
+  run_tasks(TimePoint::max());
   std::vector<Command*> commands;
   {
     const std::scoped_lock lock(mutex_);

@@ -48,9 +48,9 @@ class IoLoop {
   /// Thread-safe; never blocks on I/O. After stop() the commands are done at once, with closed.
   void submit(std::span<Command* const> commands);
 
-  /// Runs `task` on this thread soon; it must not block. Thread-safe. After stop() it runs at once
-  /// on the caller's thread.
-  void post(std::function<void()> task);
+  /// Runs `task` on this thread soon, or at `due`; it must not block. Thread-safe. stop() runs what
+  /// is left; after it a task runs at once on the caller's thread.
+  void post(std::function<void()> task, TimePoint due = {});
 
   /// Thread-safe.
   void set_map(std::shared_ptr<const ClusterMap> map);
@@ -63,7 +63,7 @@ class IoLoop {
   };
 
   void run();
-  void run_tasks();
+  void run_tasks(TimePoint now);
   void take_inbox();
   void route(Command* command);
   void pump_all(TimePoint now);
@@ -99,10 +99,10 @@ class IoLoop {
   std::thread thread_;
 
   std::mutex mutex_;
-  std::vector<Command*> inbox_;                 // guarded by mutex_
-  std::vector<std::function<void()>> tasks_;    // guarded by mutex_
-  std::shared_ptr<const ClusterMap> next_map_;  // guarded by mutex_
-  bool stopping_ = false;                       // guarded by mutex_
+  std::vector<Command*> inbox_;                            // guarded by mutex_
+  std::multimap<TimePoint, std::function<void()>> tasks_;  // guarded by mutex_; by due time
+  std::shared_ptr<const ClusterMap> next_map_;             // guarded by mutex_
+  bool stopping_ = false;                                  // guarded by mutex_
 
   // Owned by the thread.
   std::shared_ptr<const ClusterMap> map_;
@@ -115,6 +115,7 @@ class IoLoop {
   TimePoint next_check_{};
   TimePoint next_expiry_{};
   TimePoint next_trim_{};
+  TimePoint next_task_ = TimePoint::max();
   size_t command_count_ = 0;
 };
 

@@ -55,6 +55,15 @@ class Node {
   /// Clears the suspicion unless it is younger than `asked_at`, when the answer was asked for.
   void clear_suspicion(TimePoint asked_at);
 
+  /// Something was received from the node, on any connection of any thread.
+  void note_progress(TimePoint now) {
+    last_progress_.store(now.time_since_epoch().count(), std::memory_order_relaxed);
+  }
+  /// How long ago that was.
+  [[nodiscard]] Duration silence(TimePoint now) const {
+    return now - TimePoint(Duration(last_progress_.load(std::memory_order_relaxed)));
+  }
+
   /// False once the cluster has dropped the node; it is never used again.
   [[nodiscard]] bool is_active() const { return active_.load(); }
   void deactivate() { active_.store(false); }
@@ -75,6 +84,7 @@ class Node {
   const wire::Endpoint endpoint_;
   const SocketAddress address_;
   std::atomic<int64_t> suspect_since_{0};  // ticks of the steady clock, 0 = healthy
+  std::atomic<int64_t> last_progress_{0};  // ticks of the steady clock
   std::atomic<bool> active_{true};
   mutable std::mutex mutex_;
   std::shared_ptr<const Session> session_;  // guarded by mutex_

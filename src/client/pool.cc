@@ -15,15 +15,12 @@ constexpr uint64_t kPipelineDepthMax = 8;
 constexpr uint64_t kPipelineBytes = 512 << 10;
 constexpr size_t kPipelineDepthWithoutPayload = 4;
 
-// A server gives its connections to its threads in turn. Two of one lane, opened one right after
-// the other, are served by two threads; single ones may all end up with the same.
-constexpr size_t kBaseConnections = 2;
-
-// A wait for the first byte that is longer than this is latency, not a busy link: then requests
-// are spread over more connections instead of being lined up.
+// If all answers take longer than this to begin, requests are not lined up behind each other.
 constexpr std::chrono::microseconds kLatencyBound{4000};
+// Requests wait, and the node sends nothing on any connection: that is latency, not a busy link.
 constexpr std::chrono::microseconds kGrowAfterSilence{3000};
 constexpr std::chrono::microseconds kGrowInterval{1000};
+constexpr std::chrono::microseconds kFlowing{1000};
 
 size_t pipeline_depth(uint64_t payload_bytes) {
   if (payload_bytes == 0) return kPipelineDepthWithoutPayload;
@@ -42,26 +39,37 @@ bool Pool::is_far() const {
   return known >= 2 && *std::min_element(waits_.begin(), waits_.begin() + known) > kLatencyBound;
 }
 
+void Pool::add_wait(const Connection::Wait& wait) {
+  waits_[wait_count_++ % waits_.size()] = wait.wait;
+  // While the node sends, more connections would only share what it sends.
+  if (wait.node_silence < kFlowing) usable_ = std::max(kBaseConnections, usable_ - 1);
+}
+
 Pool::Choice Pool::choose(const Command& command, size_t share, bool was_late, TimePoint now) {
   const bool far = is_far();
   const size_t depth = far || command.plan.alone ? 1 : pipeline_depth(command.plan.payload_bytes);
+  const size_t usable = std::min(usable_, share);
   Connection* best = nullptr;
   size_t silent = 0;
-  for (const auto& connection : connections) {
-    if (connection->silence(now) >= kGrowAfterSilence) ++silent;
-    if (connection->is_reserved() || !connection->has_room(depth)) continue;
-    if (best == nullptr || connection->flights() < best->flights()) best = connection.get();
+  for (size_t i = 0; i < connections.size(); ++i) {
+    Connection& connection = *connections[i];
+    if (connection.silence(now) >= kGrowAfterSilence) ++silent;
+    if (i >= usable || connection.is_reserved() || !connection.has_room(depth)) continue;
+    if (best == nullptr || connection.flights() < best->flights()) best = &connection;
   }
-  const bool may_grow = connections.size() < share;
-  if (!may_grow || (best != nullptr && (best->flights() == 0 || !far))) return {best, 0};
-  if (connections.size() < kBaseConnections || far) return {nullptr, 1};
+  if (best != nullptr && (best->flights() == 0 || !far)) return {best, 0};
+  if (connections.size() < usable) return {nullptr, 1};
+  if (best != nullptr || usable >= share) return {best, 0};
   // Growth doubles at most once per interval, so that a burst against a near node does not open a
   // connection for every request.
-  const bool mostly_silent = 2 * silent >= connections.size();
-  if (!mostly_silent || was_late || now - grown_at_ < kGrowInterval) return {};
-  grown_at_ = now;
-  return {nullptr, std::max<size_t>(1, std::min({connections.size(), waiting.size(),
-                                                 share - connections.size()}))};
+  // Half of them: the other half was opened a moment ago.
+  const bool is_silent = 2 * silent >= usable && node->silence(now) >= kGrowAfterSilence;
+  if (is_silent && !was_late && now - grown_at_ >= kGrowInterval) {
+    grown_at_ = now;
+    usable_ = std::min(share, 2 * usable);
+    return choose(command, share, was_late, now);
+  }
+  return {};
 }
 
 }  // namespace aerokv::client

@@ -39,12 +39,19 @@ struct Pool {
   Choice choose(const Command& command, size_t share, bool was_late, TimePoint now);
 
   /// Notes how long an answer took to begin.
-  void add_wait(Duration wait) { waits_[wait_count_++ % waits_.size()] = wait; }
+  void add_wait(const Connection::Wait& wait);
 
  private:
   /// True if none of the last answers began soon: latency, not a busy moment of this machine.
   [[nodiscard]] bool is_far() const;
 
+  // A server gives its connections to its threads in turn. Two of one lane, opened one right after
+  // the other, are served by two threads; single ones may all end up with the same.
+  static constexpr size_t kBaseConnections = 2;
+
+  // Only so many connections take requests: more while the node sends nothing at all, fewer again
+  // with each answer that comes while it sends. The others fall idle and are closed.
+  size_t usable_ = kBaseConnections;
   std::array<Duration, 6> waits_{};
   size_t wait_count_ = 0;
   TimePoint grown_at_{};

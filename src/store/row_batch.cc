@@ -7,7 +7,8 @@
 namespace aerokv::store {
 namespace {
 
-constexpr uint32_t kAttemptsMax = 3;
+constexpr uint32_t kAttemptsMax = 3;  // that follow each other at once
+constexpr milliseconds kMapPause{25};
 constexpr uint8_t kBatchFlags = wire::BatchEncoder::kInlineMemory | wire::BatchEncoder::kAnswerAll |
                                 wire::BatchEncoder::kReportFailing;
 
@@ -66,14 +67,33 @@ class Run : public std::enable_shared_from_this<Run> {
       if (--messages_left_ > 0) return;
       again.swap(failed_);
     }
-    if (again.empty() || attempt + 1 >= kAttemptsMax || SteadyClock::now() >= deadline_) {
-      return finish();
+    if (again.empty() || SteadyClock::now() >= deadline_) return finish();
+    if (attempt + 1 < kAttemptsMax) {
+      client_.refresh_soon();
+      return send(again, attempt + 1);
     }
+    if (!awaits_map(again)) return finish();
     client_.refresh_soon();
-    send(again, attempt + 1);
+    client_.post([self = shared_from_this(), again, attempt] { self->send(again, attempt + 1); },
+                 SteadyClock::now() + kMapPause);
   }
 
  private:
+  /// True while the owners of some rows cannot be reached, but the cluster lives and will soon name
+  /// others.
+  bool awaits_map(const std::vector<uint32_t>& failed) {
+    const TimePoint now = SteadyClock::now();
+    if (first_failure_ == TimePoint{}) first_failure_ = now;
+    const client::ClientOptions& options = client_.options();
+    return now - first_failure_ < options.read_attempts_max * options.read_attempt_timeout &&
+           std::any_of(
+               failed.begin(), failed.end(),
+               [this](uint32_t index) {
+                 return results_[index].status.code() == Code::unavailable;
+               }) &&
+           client_.has_healthy_node();
+  }
+
   void send(const std::vector<uint32_t>& indices, uint32_t attempt);
   void finish() { done_(std::move(results_)); }
 
@@ -86,6 +106,7 @@ class Run : public std::enable_shared_from_this<Run> {
   const wire::BinOp read_op_;
   const wire::BinOp touch_op_;
 
+  TimePoint first_failure_{};  // touched between two waves only
   std::mutex mutex_;
   size_t messages_left_ = 0;      // guarded by mutex_
   std::vector<uint32_t> failed_;  // guarded by mutex_

@@ -149,6 +149,24 @@ TEST_F(StoreTest, FollowsALoweredRecordLimit) {
   EXPECT_EQ(target, payload);
 }
 
+TEST_F(StoreTest, LatencyOpensConnectionsUpToTheLimit) {
+  StoreOptions options = options_for(*server_);
+  options.max_connections_per_node = 16;
+  options.read_timeout = std::chrono::seconds(30);
+  const std::unique_ptr<Store> limited = open_store(options);
+  const Buffer payload = random_bytes(60 * kCap, 11);
+  ASSERT_EQ(bits_of(run(*limited, Operation::put, {put_item("far", payload)})), "1");
+  devserver::Fault fault;
+  fault.action = devserver::FaultAction::delay;
+  fault.delay = std::chrono::milliseconds(10);
+  server_->add_fault(fault);
+  Buffer target(payload.size());
+  ASSERT_EQ(bits_of(run(*limited, Operation::get, {get_item("far", target)})), "1");
+  EXPECT_EQ(target, payload);
+  ASSERT_EQ(limited->stats().nodes.size(), 1U);
+  EXPECT_LE(limited->stats().nodes[0].connections, 16);
+}
+
 TEST_F(StoreTest, CloseEndsOpenBatches) {
   devserver::Fault fault;
   fault.action = devserver::FaultAction::drop;
