@@ -13,7 +13,7 @@ namespace {
 constexpr uint64_t kPipelineDepthMin = 2;
 constexpr uint64_t kPipelineDepthMax = 8;
 constexpr uint64_t kPipelineBytes = 512 << 10;
-constexpr size_t kPipelineDepthWithoutPayload = 4;
+constexpr size_t kPipelineDepthWithoutPayload = 2;
 
 // If all answers take longer than this to begin, requests are not lined up behind each other.
 constexpr std::chrono::microseconds kLatencyBound{4000};
