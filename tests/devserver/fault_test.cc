@@ -306,13 +306,18 @@ TEST_P(DamageTest, the_answer_is_damaged_once) {
   const ByteVector request = is_row_damage ? batch_exists_of({"k", "b", "c"}) : get_of("k").build();
   const auto ask_all = [&](size_t wanted) {
     client.send(request);
-    client.set_timeout(milliseconds(300));
     return client.receive(wanted);
   };
-  const ByteVector sane = ask_all(4096);
+  ByteVector sane = *client.ask(request);
+  if (is_row_damage) {
+    const ByteVector last = *client.receive_frame();
+    sane.insert(sane.end(), last.begin(), last.end());
+  }
   ASSERT_GT(sane.size(), 30U);
   server_->add_fault(fault);
+  client.set_timeout(milliseconds(100));  // nothing tells how long a damaged answer is
   const ByteVector hurt = ask_all(4096);
+  client.set_timeout(milliseconds(10000));
   EXPECT_NE(hurt, sane);
   EXPECT_GE(hurt.size(), damage == Damage::empty_frame ? 8U : 30U);
   const ByteVector again = ask_all(sane.size());
