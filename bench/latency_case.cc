@@ -55,7 +55,10 @@ Status one_load(Server& server, const Settings& settings, const Load& load, cons
                  load.objects, load.object_bytes / 1'000'000, kind.c_str(), kDelayMs,
                  without.median(), with.median(), with.min(), with.max(), first.median(), added,
                  added_first);
+    const Json client = (*engine)->client_counters();
+    std::fprintf(stderr, "         %s\n", client.text().c_str());
     Json row;
+    row.add("client", client);
     row.add("object_bytes", static_cast<uint64_t>(load.object_bytes));
     row.add("objects", static_cast<uint64_t>(load.objects)).add("kind", kind);
     row.add("injected_ms", static_cast<uint64_t>(kDelayMs));

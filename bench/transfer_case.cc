@@ -117,7 +117,10 @@ Status one_size(Field& field, uint64_t object_bytes, const Settings& settings,
                r.load.gb_per_s.median(), load, load_1, load_2, r.store.gb_per_s.median(), store,
                store_1, store_2, r.receive_1.gb_per_s.median(), r.receive_2.gb_per_s.median(),
                r.send_1.gb_per_s.median(), r.send_2.gb_per_s.median(), r.copy.gb_per_s.median());
+  const Json client = field.engine.client_counters();
+  std::fprintf(stderr, "         %s\n", client.text().c_str());
   Json row;
+  row.add("client", client);
   row.add("object_bytes", object_bytes).add("objects", static_cast<uint64_t>(objects));
   row.add("load", r.load.json()).add("store", r.store.json());
   row.add("recv_1", r.receive_1.json()).add("recv_2", r.receive_2.json());

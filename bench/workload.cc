@@ -4,6 +4,7 @@
 #include <poll.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <random>
 
@@ -96,6 +97,18 @@ Status Engine::remove(const std::string& prefix, size_t count) {
   std::vector<Item> items(count);
   for (size_t i = 0; i < items.size(); ++i) items[i].key = key_of(prefix, i);
   return run(Operation::remove, std::move(items)).with_context("remove " + prefix);
+}
+
+Json Engine::client_counters() const {
+  const StoreStats stats = connector_->store()->stats();
+  uint64_t connections = 0;
+  for (const StoreStats::NodeStats& node : stats.nodes) {
+    connections += static_cast<uint64_t>(std::max<int64_t>(0, node.connections));
+  }
+  Json out;
+  out.add("connections", connections).add("requests", stats.requests);
+  out.add("retries", stats.retries).add("stalls", stats.stalls);
+  return out;
 }
 
 std::string key_of(const std::string& prefix, size_t index) {

@@ -10,6 +10,7 @@
 #include "aerokv/connector.h"
 #include "aerokv/status.h"
 #include "aerokv/store.h"
+#include "report.h"
 
 namespace aerokv::bench {
 
@@ -43,6 +44,9 @@ class Engine {
              size_t distinct_keys = 0);
   Status exists(const std::string& prefix, size_t count);
   Status remove(const std::string& prefix, size_t count);
+
+  /// What happened between client and servers since the engine was opened.
+  [[nodiscard]] Json client_counters() const;
 
   [[nodiscard]] Store& store() { return *connector_->store(); }
 
