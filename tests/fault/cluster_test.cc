@@ -236,6 +236,7 @@ TEST_F(ThreeNodes, NodesRestartOneAfterTheOther) {
   ASSERT_EQ(bits_of(store_all(*store)), kAllOnes);
   for (int node = 0; node < 3; ++node) {
     ASSERT_TRUE(server_->stop_node(node).ok());
+    EXPECT_EQ(look_up_all(*store), kAllOnes);
     EXPECT_EQ(load_all(*store), kAllOnes) << last_error_;
     ASSERT_TRUE(server_->await_settled(kSettleTime).ok());
     ASSERT_TRUE(server_->start_node(node).ok());

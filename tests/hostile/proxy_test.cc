@@ -19,7 +19,10 @@ class Mutator {
 
   void operator()(ByteVector& frame) {
     if (pick(4) != 0) return;
-    switch (pick(9)) {
+    // Answers have no number: that a whole one is lost, or comes twice, cannot be seen, and TCP
+    // does not do it. Only info messages, which are not lined up, are treated so.
+    const bool is_lined_up = frame.size() > 1 && frame[1] == std::byte{3};
+    switch (pick(is_lined_up ? 7 : 9)) {
       case 0:  // one bit
         at(frame, frame.size()) ^= std::byte{1} << pick(8);
         break;
@@ -30,30 +33,30 @@ class Mutator {
         at(frame, 120) = std::byte{pick(2) == 0 ? uint8_t{0} : uint8_t{0xFF}};
         break;
       case 3:
-        frame.resize(pick(frame.size()));
+        frame.resize(1 + pick(frame.size()));
         break;
       case 4: {
-        const ByteVector copy = frame;
-        frame.insert(frame.end(), copy.begin(), copy.end());
-        break;
-      }
-      case 5: {
         ByteVector more(pick(100) + 1);
         for (std::byte& byte : more) byte = static_cast<std::byte>(pick(256));
         frame.insert(frame.begin() + static_cast<std::ptrdiff_t>(pick(frame.size())), more.begin(),
                      more.end());
         break;
       }
-      case 6: {
+      case 5: {
         const size_t from = pick(frame.size());
         const size_t count = std::min(pick(50) + 1, frame.size() - from);
         const auto begin = frame.begin() + static_cast<std::ptrdiff_t>(from);
         frame.erase(begin, begin + static_cast<std::ptrdiff_t>(count));
         break;
       }
-      case 7:
+      case 6:
         for (int i = 0; i < 16; ++i) at(frame, frame.size()) = static_cast<std::byte>(pick(256));
         break;
+      case 7: {
+        const ByteVector copy = frame;
+        frame.insert(frame.end(), copy.begin(), copy.end());
+        break;
+      }
       default:
         frame.clear();
         break;
@@ -79,9 +82,13 @@ class Round {
       contents_.push_back(random_bytes(i % 2 == 0 ? 900 : kSegment + 5000 * i, i));
     }
     StoreOptions options = hostile_options(proxy_.host());
+    options.connect_timeout = seconds(5);
     options.tend_interval = std::chrono::milliseconds(100);
+    // A change may rename the bin of the sums, as if the writer had known none, and another one the
+    // payload. That the bin of the CRC-32 is renamed as well does not happen by chance.
+    options.enable_crc32 = true;
     store_ = open_store(options);
-    EXPECT_EQ(store_all(), std::string(kKeys, '1'));
+    await_all_ones([this] { return store_all(); });
   }
 
   void run_all() {
@@ -98,18 +105,23 @@ class Round {
     }
     EXPECT_EQ(store_->stats().bytes_in_flight, 0U);
     proxy_.set_change(nullptr);
-    const auto deadline = std::chrono::steady_clock::now() + seconds(20);
-    std::string bits;
-    do {
-      bits = store_all();
-    } while (bits != std::string(kKeys, '1') && std::chrono::steady_clock::now() < deadline);
-    EXPECT_EQ(bits, std::string(kKeys, '1')) << "seed " << seed_;
-    EXPECT_EQ(load_all(), std::string(kKeys, '1')) << "seed " << seed_;
-    EXPECT_EQ(bits_of(run(*store_, Operation::exists, keys())), std::string(kKeys, '1'));
+    await_all_ones([this] { return store_all(); });
+    await_all_ones([this] { return load_all(); });
+    await_all_ones([this] { return bits_of(run(*store_, Operation::exists, keys())); });
   }
 
  private:
   static constexpr size_t kKeys = 5;
+
+  template <typename Attempt>
+  void await_all_ones(Attempt attempt) {
+    const auto deadline = std::chrono::steady_clock::now() + seconds(20);
+    std::string bits;
+    do {
+      bits = attempt();
+    } while (bits != std::string(kKeys, '1') && std::chrono::steady_clock::now() < deadline);
+    EXPECT_EQ(bits, std::string(kKeys, '1')) << "seed " << seed_;
+  }
 
   std::string store_all() {
     std::vector<Item> items;
