@@ -21,6 +21,7 @@ constexpr std::chrono::microseconds kLatencyBound{4000};
 constexpr std::chrono::microseconds kGrowAfterSilence{3000};
 constexpr std::chrono::microseconds kGrowInterval{1000};
 constexpr std::chrono::microseconds kFlowing{1000};
+constexpr uint32_t kSlowAnswersPerStep = 4;
 
 size_t pipeline_depth(uint64_t payload_bytes) {
   if (payload_bytes == 0) return kPipelineDepthWithoutPayload;
@@ -41,8 +42,12 @@ bool Pool::is_far() const {
 
 void Pool::add_wait(const Connection::Wait& wait) {
   waits_[wait_count_++ % waits_.size()] = wait.wait;
-  // While the node sends, more connections would only share what it sends.
-  if (wait.node_silence < kFlowing) usable_ = std::max(kBaseConnections, usable_ - 1);
+  if (wait.node_silence >= kFlowing) return;
+  // While the node sends, more connections only share what it sends. Answers that were long in
+  // coming prove less: they may be one of several rounds of a far node.
+  const bool is_quick = wait.wait < kLatencyBound / 2;
+  if (!is_quick && ++slow_answers_ % kSlowAnswersPerStep != 0) return;
+  usable_ = std::max(kBaseConnections, usable_ - 1);
 }
 
 Pool::Choice Pool::choose(const Command& command, size_t share, bool was_late, TimePoint now) {

@@ -52,6 +52,7 @@ struct Pool {
   // Only so many connections take requests: more while the node sends nothing at all, fewer again
   // with each answer that comes while it sends. The others fall idle and are closed.
   size_t usable_ = kBaseConnections;
+  uint32_t slow_answers_ = 0;
   std::array<Duration, 6> waits_{};
   size_t wait_count_ = 0;
   TimePoint grown_at_{};
