@@ -218,9 +218,8 @@ void IoLoop::pump(Pool& pool, TimePoint now) {
 
 /// A connection that may take one more request, opening some where that helps; null to wait.
 Connection* IoLoop::find_room(Pool& pool, const Command& command, TimePoint now) {
-  // A fixed share for each lane of each thread: nobody takes what another will need.
-  const auto share = static_cast<size_t>(
-      std::max(1, options_.connections_per_node_max / options_.io_threads / kLanes));
+  const size_t share = connection_share(lane_of(command.plan),
+                                        options_.connections_per_node_max / options_.io_threads);
   const Pool::Choice choice = pool.choose(command, share, lagged_at_ == now, now);
   Connection* chosen = choice.connection;
   for (size_t i = 0; i < choice.open; ++i) {

@@ -35,6 +35,11 @@ Lane lane_of(const Command::Plan& plan) {
   return plan.payload_bytes > 0 ? Lane::load : Lane::small_read;
 }
 
+size_t connection_share(Lane lane, int connections_max) {
+  const bool has_payload = lane == Lane::load || lane == Lane::store;
+  return static_cast<size_t>(std::max(1, connections_max * (has_payload ? 3 : 1) / 8));
+}
+
 bool Pool::is_far() const {
   const size_t known = std::min(wait_count_, waits_.size());
   return known >= 2 && *std::min_element(waits_.begin(), waits_.begin() + known) > kLatencyBound;

@@ -17,9 +17,12 @@ namespace aerokv::client {
 /// a lookup does not queue behind megabytes, and a read's short patience is not stretched by writes
 /// on the same connection.
 enum class Lane : uint8_t { load, small_read, store, small_write };
-inline constexpr int kLanes = 4;
 
 Lane lane_of(const Command::Plan& plan);
+
+/// The most connections of a lane, of the `connections_max` that a thread may have to one node. A
+/// fixed share for each lane, at least one: nobody takes what another will need.
+size_t connection_share(Lane lane, int connections_max);
 
 /// One thread's connections of one lane to one node, and what waits for them. Owned by the thread.
 struct Pool {
