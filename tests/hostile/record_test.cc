@@ -135,7 +135,10 @@ class HostileRecords : public ::testing::Test {
       }
     }
     EXPECT_NE(bits_of(run(*store_, Operation::exists, {key_item(key)})), "E");
-    EXPECT_NE(bits_of(run(*store_, Operation::touch, {key_item(key)})), "E") << key;
+    // Looking for all segments that a record claims to have may take too long.
+    const auto touched = run(*store_, Operation::touch, {key_item(key)});
+    EXPECT_TRUE(touched[0].outcome != Outcome::error || touched[0].status.code() == Code::timeout)
+        << key << ": " << touched[0].status.message();
     static_cast<void>(store_->inspect(key));
     EXPECT_EQ(bits_of(run(*store_, Operation::remove, {key_item(key)})), "1") << key;
     const Buffer healed = random_bytes(expected.size(), 99);
