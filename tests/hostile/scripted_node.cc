@@ -179,7 +179,7 @@ StoreOptions hostile_options(const std::string& hosts) {
   options.write_request_timeout = kRequestTimeout;
   options.read_timeout = 5 * kRequestTimeout;
   options.write_timeout = 5 * kRequestTimeout;
-  options.connect_timeout = std::chrono::milliseconds(500 * kSlowness);
+  options.connect_timeout = std::chrono::milliseconds(800 * kSlowness);
   options.verify = Verify::full;
   return options;
 }
