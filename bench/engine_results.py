@@ -117,7 +117,8 @@ def goals(engine: Report) -> list[dict[str, Any]]:
         )
     for row in engine.get("memory", ()):
         names = ("bytes_in_flight_peak", "store_resident_growth", "load_resident_growth")
-        what = f"bytes beside the buffers under a budget of {row['max_bytes_in_flight'] >> 20} MiB"
-        reached = max(row[name] for name in names)
-        rows.append({"what": what, "goal": row["goal"], "reached": reached, "met": row["goal_met"]})
+        what = f"MB in flight, or grown, under a budget of {row['max_bytes_in_flight'] >> 20} MiB"
+        reached = max(row[name] for name in names) / 1e6
+        goal = round(row["goal"] / 1e6, 1)
+        rows.append({"what": what, "goal": goal, "reached": reached, "met": row["goal_met"]})
     return rows

@@ -19,7 +19,7 @@ import tempfile
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,9 @@ from contestants import Contestant  # noqa: E402
 # (kibibytes of an object, objects of a batch)
 SIZES = ((64, 128), (256, 32), (1024, 32), (4096, 16), (16384, 4))
 LOOKUP_KEYS = 1000
+
+# LMCache's adapter with nothing behind it.
+NO_STORE = "no store at all"
 
 KIB = 1024
 MIB = 1024 * 1024
@@ -147,10 +150,50 @@ def command_rounds(
 # ---- adapters side by side --------------------------------------------------------------------
 
 
+class _NoStore:
+    """A native connector without a store: all keys are there, at once.
+
+    What LMCache's adapter needs around it is the most that any connector can reach.
+    """
+
+    def __init__(self) -> None:
+        self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._done: list[tuple[int, bool, str, list[bool]]] = []
+        self._last = 0
+
+    def event_fd(self) -> int:
+        return self._fd
+
+    def submit_batch_exists(self, keys: list[str]) -> int:
+        self._last += 1
+        self._done.append((self._last, True, "", [True] * len(keys)))
+        os.eventfd_write(self._fd, 1)
+        return self._last
+
+    def drain_completions(self) -> list[tuple[int, bool, str, list[bool]]]:
+        with suppress(BlockingIOError):
+            os.eventfd_read(self._fd)
+        done, self._done = self._done, []
+        return done
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
+
+
 class _Adapter:
     """One of LMCache's adapters and the batches it is measured with."""
 
-    def __init__(self, contestant: Contestant, buffer: Any) -> None:
+    def __init__(self, contestant: Contestant | None, buffer: Any) -> None:
+        if contestant is None:
+            from lmcache.v1.distributed.l2_adapters.native_connector_l2_adapter import (
+                NativeConnectorL2Adapter,
+            )
+
+            self.name = NO_STORE
+            self.adapter = NativeConnectorL2Adapter(_NoStore())
+            return
         import argparse
 
         from lmcache.cli.commands.bench.l2_adapter_bench import data
@@ -262,12 +305,14 @@ def _lookups(adapters: list[_Adapter], buffer: Any, plan: Plan, results: Results
     objects = data.make_memory_objects(buffer, LOOKUP_KEYS, KIB, 0)
     for adapter in adapters:
         adapter.measure("store", names, objects, KIB)
+    all_adapters = [*adapters, _Adapter(None, buffer)]
     for round_number in range(-2, plan.lookup_rounds):
-        for adapter in turned(adapters, round_number):
+        for adapter in turned(all_adapters, round_number):
             sample = adapter.measure("lookup", names, [], 0)
             if round_number >= 0:
                 results["lookup"][1][adapter.name].append(LOOKUP_KEYS / sample.seconds)
                 results["lookup_cpu"][1][adapter.name].append(sample.cpu * 1e6 / LOOKUP_KEYS)
+    all_adapters[-1].adapter.close()
 
 
 def adapter_rounds(

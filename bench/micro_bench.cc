@@ -41,7 +41,7 @@ void digests_of_1000_keys(benchmark::State& state) {
     aerokv::wire::compute_digests(kSet, views, digests);
     benchmark::DoNotOptimize(digests.data());
   }
-  state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * kKeys));
+  state.SetItemsProcessed(state.iterations() * int64_t{kKeys});
 }
 BENCHMARK(digests_of_1000_keys);
 
@@ -71,7 +71,7 @@ void encode_lookup_of_1000_keys(benchmark::State& state) {
     if (!encoder.finish()) state.SkipWithError("the message was refused");
     benchmark::DoNotOptimize(message.data());
   }
-  state.SetItemsProcessed(static_cast<int64_t>(state.iterations() * kKeys));
+  state.SetItemsProcessed(state.iterations() * int64_t{kKeys});
 }
 BENCHMARK(encode_lookup_of_1000_keys);
 

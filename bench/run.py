@@ -70,11 +70,49 @@ def tables(report: dict[str, Any]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def machine_line(report: dict[str, Any]) -> str:
+    machine = report["machine"]
+    return (
+        f"{machine['cores']} cores ({machine['cpu']}), {machine['memory_gib']:.0f} GiB, Linux "
+        f"{machine['kernel']}, Python {machine['python']}, LMCache {machine['lmcache']}, torch "
+        f"{machine['torch']}, {machine['redis']}. The whole run took {report['seconds']:.0f} s."
+    )
+
+
+def goal_table(report: dict[str, Any]) -> str:
+    rows = [
+        [goal["by"], goal["what"], f"{goal['goal']:,}", f"{goal['reached']:,.2f}"]
+        + ["yes" if goal["met"] else "no"]
+        for goal in report["goals"]
+        if goal["by"] != "adapters"
+    ]
+    return results.table(["measured by", "what", "goal", "reached", "met"], rows)
+
+
+def write_page(report: dict[str, Any], page: Path) -> None:
+    """Replaces what is between the marks of a documentation page, and the plot beside it."""
+    text = page.read_text()
+    head, begin, rest = text.partition("<!-- results -->\n")
+    _, end, tail = rest.partition("<!-- end of results -->")
+    if not begin or not end:
+        message = f"{page}: no marks for the results"
+        raise ValueError(message)
+    parts = [machine_line(report), "![Throughput](benchmarks.png)", tables(report).strip()]
+    parts += ["## Goals", goal_table(report)]
+    body = "\n\n".join(parts).replace("\n## ", "\n### ")
+    page.write_text(head + begin + "\n" + body + "\n\n" + end + tail)
+    results.plot(report["command"], page.with_suffix(".png"))
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="about a minute, fewer rounds")
     parser.add_argument("--output", type=Path, default=ROOT / "bench" / "results")
     parser.add_argument("--engine", type=Path, default=ENGINE, help="aerokv_engine_bench")
+    parser.add_argument("--docs", type=Path, help="write the results into this page, too")
+    parser.add_argument(
+        "--from", dest="source", type=Path, help="with --docs: results.json of an earlier run"
+    )
     parser.add_argument(
         "--parts",
         default="engine,command,adapters",
@@ -85,6 +123,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse_arguments()
+    if arguments.source is not None:
+        write_page(json.loads(arguments.source.read_text()), arguments.docs)
+        return 0
     parts = arguments.parts.split(",")
     plan = lmcache_bench.QUICK if arguments.quick else lmcache_bench.FULL
     arguments.output.mkdir(parents=True, exist_ok=True)
@@ -113,7 +154,9 @@ def main() -> int:
     (arguments.output / "results.json").write_text(json.dumps(report, indent=1) + "\n")
     text = tables(report)
     (arguments.output / "results.md").write_text(text)
-    for key in ("adapters", "command"):
+    if arguments.docs is not None:
+        write_page(report, arguments.docs)
+    for key in ("command", "adapters"):
         if key in report:
             results.plot(report[key], arguments.output / "throughput.png")
             break
