@@ -85,14 +85,14 @@ void sum_of_segments(benchmark::State& state) {
           aerokv::store::segment_sum(aerokv::Bytes(payload).subspan(at, kSegment)));
     }
   }
-  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * payload.size()));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(payload.size()));
 }
 BENCHMARK(sum_of_segments);
 
 void crc32_of_payload(benchmark::State& state) {
   const std::vector<std::byte> payload = random_bytes(64 << 20);
   for (auto _ : state) benchmark::DoNotOptimize(aerokv::store::crc32(payload));
-  state.SetBytesProcessed(static_cast<int64_t>(state.iterations() * payload.size()));
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(payload.size()));
 }
 BENCHMARK(crc32_of_payload);
 
