@@ -175,7 +175,7 @@ struct ObjectDetails {
 class Store {
  public:
   /// Connects, asks all nodes for their limits and checks the TTL rules. Blocks for at most about
-  /// twice `connect_timeout`.
+  /// three times `connect_timeout`.
   /// Errors: invalid (an option, named), unavailable (no node), denied (login, namespace, TTL).
   static Result<std::unique_ptr<Store>> open(StoreOptions options);
 

@@ -8,10 +8,10 @@
 
 namespace aerokv::store {
 
-/// Asks all nodes and waits for at most `connect_timeout` each. Nodes that do not answer are not
-/// waited for, as long as one does; the smallest limit of those that did counts. Logs warnings.
-/// Errors: as parse_namespace_facts(), check_ttl() and resolve_limits(), with the node named;
-/// unavailable if no node answered.
+/// Asks all nodes and waits for at most `connect_timeout` each, twice if none answers. Nodes that
+/// do not answer are not waited for, as long as one does; the smallest limit of those that did
+/// counts. Logs warnings. Errors: as parse_namespace_facts(), check_ttl() and resolve_limits(),
+/// with the node named; unavailable if no node answered.
 Result<std::shared_ptr<const NamespaceLimits>> discover_limits(const client::Client& client,
                                                                const StoreOptions& options);
 
