@@ -26,13 +26,10 @@ struct Connector::State {
   bool closed = false;                 // guarded by mutex
 
   void complete(Completion completion) {
-    {
-      const std::scoped_lock lock(mutex);
-      completions.push_back(std::move(completion));
-    }
-    // After the result can be drained, so that a wake-up never finds less than it announced.
-    signal_event_fd(event_fd.get());
     const std::scoped_lock lock(mutex);
+    completions.push_back(std::move(completion));
+    // Under the lock that drain() clears it under, so that no wake-up outlives its completion.
+    signal_event_fd(event_fd.get());
     if (--running == 0) idle.notify_all();
   }
 };
@@ -112,8 +109,8 @@ Result<uint64_t> Connector::submit(Operation operation, std::vector<Item> items)
 }
 
 std::vector<Completion> Connector::drain() {
-  clear_event_fd(state_->event_fd.get());
   const std::scoped_lock lock(state_->mutex);
+  clear_event_fd(state_->event_fd.get());
   std::vector<Completion> drained(std::make_move_iterator(state_->completions.begin()),
                                   std::make_move_iterator(state_->completions.end()));
   state_->completions.clear();
