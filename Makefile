@@ -96,7 +96,7 @@ test-fuzz: $(STAMPS)/apt-test ## Every fuzz target: its corpus, then a few secon
 	$(call run_preset,fuzz)
 
 test-python: $(STAMPS)/apt-bench $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Python tests, against the installed package
-	$(BIN)/python -m pytest || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+	$(BIN)/python -m pytest --durations=10 || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 test: ## Everything: C++ (release, ASan+UBSan, TSan), fuzz smoke, then pytest
 	$(MAKE) --no-print-directory test-cpp
