@@ -20,6 +20,7 @@ endfunction()
 
 aerokv_find_library(isal isa-l.h isal libisal-dev)
 aerokv_find_library(crypt crypt.h crypt libcrypt-dev)
+aerokv_find_library(zstd zstd.h zstd libzstd-dev)
 
 # xxHash is used as headers only (XXH_INLINE_ALL): its kernels are compiled into ours.
 find_path(XXHASH_INCLUDE xxhash.h)

@@ -9,7 +9,7 @@
 set -euo pipefail
 
 build="g++ make cmake ninja-build python3-dev python3-venv libssl-dev libxxhash-dev libisal-dev
-  libcrypt-dev"
+  libcrypt-dev libzstd-dev"
 test="libgtest-dev clang libclang-rt-14-dev ccache"
 bench="libbenchmark-dev redis-server"
 

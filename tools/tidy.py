@@ -26,7 +26,7 @@ LAYERS: dict[str, frozenset[str]] = {
     "codec": frozenset({"base"}),
     "client": frozenset({"base", "wire"}),
     "store": frozenset({"base", "wire", "client"}),
-    "connector": frozenset({"base", "wire", "client", "store"}),
+    "connector": frozenset({"base", "wire", "client", "store", "serde"}),
     "serde": frozenset({"base", "codec"}),
     "devserver": frozenset({"base", "wire"}),
     "bindings": frozenset(
