@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transforms one behind the other: the output of each is the next one's source, as plain bytes.
+#include <algorithm>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "codec/chain_frame.h"
+#include "serde/builtin.h"
+#include "serde/params.h"
+
+namespace aerokv::serde {
+namespace {
+
+constexpr size_t kTagBytesMax = 255;
+
+struct Stage {
+  std::string name;  // "stage 2 (aesgcm)"
+  Serde serde;
+};
+
+using Stages = std::vector<Stage>;
+
+Layout plain_bytes(uint64_t size) {
+  return {{DType::uint8, {static_cast<int64_t>(size)}}};
+}
+
+/// The most that each stage makes of an object of `layout`.
+Result<std::vector<uint64_t>> bounds_of(const Stages& stages, const Layout& layout) {
+  std::vector<uint64_t> bounds;
+  for (const Stage& stage : stages) {
+    const Result<size_t> estimate = stage.serde.serializer->estimate_serialized_size(
+        bounds.empty() ? layout : plain_bytes(bounds.back()));
+    if (!estimate) return estimate.error().with_context("chain: " + stage.name);
+    bounds.push_back(*estimate);
+  }
+  return bounds;
+}
+
+/// Memory that is not cleared first.
+class Scratch {
+ public:
+  MutableBytes take(uint64_t size) {
+    if (size > size_) {
+      bytes_ = std::make_unique_for_overwrite<std::byte[]>(size);
+      size_ = size;
+    }
+    return {bytes_.get(), size};
+  }
+
+ private:
+  std::unique_ptr<std::byte[]> bytes_;
+  uint64_t size_ = 0;
+};
+
+class ChainSerializer final : public Serializer {
+ public:
+  explicit ChainSerializer(std::shared_ptr<const Stages> stages) : stages_(std::move(stages)) {}
+
+  [[nodiscard]] Result<size_t> estimate_serialized_size(const Layout& layout) const override {
+    const Result<std::vector<uint64_t>> bounds = bounds_of(*stages_, layout);
+    if (!bounds) return bounds.error();
+    return codec::chain_header_bytes(stages_->size()) + bounds->back();
+  }
+
+ private:
+  Result<size_t> encode(const ObjectView& src, MutableBytes dst, const SerdeKey& key,
+                        Parallel& parallel) const override {
+    const Result<std::vector<uint64_t>> bounds = bounds_of(*stages_, src.layout);
+    if (!bounds) return bounds.error();
+    const size_t header = codec::chain_header_bytes(stages_->size());
+    if (dst.size() < header) {
+      return Status(Code::invalid, "chain: target of " + std::to_string(dst.size()) +
+                                       " bytes, expected at least " + std::to_string(header));
+    }
+    Scratch scratch[2];
+    std::vector<uint64_t> output_bytes;
+    Layout layout = src.layout;
+    Bytes source = src.bytes;
+    for (size_t i = 0; i < stages_->size(); ++i) {
+      const Stage& stage = (*stages_)[i];
+      const bool is_last = i + 1 == stages_->size();
+      const MutableBytes target = is_last ? dst.subspan(header) : scratch[i % 2].take((*bounds)[i]);
+      const Result<size_t> written =
+          stage.serde.serializer->serialize({layout, source}, target, key, parallel);
+      if (!written) return written.error().with_context("chain: " + stage.name);
+      output_bytes.push_back(*written);
+      source = target.first(*written);
+      layout = plain_bytes(*written);
+    }
+    codec::write_chain_header(output_bytes, dst);
+    return header + output_bytes.back();
+  }
+
+  std::shared_ptr<const Stages> stages_;
+};
+
+class ChainDeserializer final : public Deserializer {
+ public:
+  explicit ChainDeserializer(std::shared_ptr<const Stages> stages) : stages_(std::move(stages)) {}
+
+ private:
+  Status decode(Bytes src, const MutableObjectView& dst, const SerdeKey& key,
+                Parallel& parallel) const override {
+    const Result<std::vector<uint64_t>> bounds = bounds_of(*stages_, dst.layout);
+    if (!bounds) return bounds.error();
+    const Result<std::vector<uint64_t>> output_bytes = codec::read_chain_header(src, *bounds);
+    if (!output_bytes) return output_bytes.error().with_context("chain");
+    Scratch scratch[2];
+    Bytes source = src.subspan(codec::chain_header_bytes(stages_->size()), output_bytes->back());
+    for (size_t i = stages_->size(); i-- > 0;) {
+      const Stage& stage = (*stages_)[i];
+      const bool is_first = i == 0;
+      const uint64_t size = is_first ? dst.bytes.size() : (*output_bytes)[i - 1];
+      const MutableBytes target = is_first ? dst.bytes : scratch[i % 2].take(size);
+      const Layout layout = is_first ? dst.layout : plain_bytes(size);
+      const Status status =
+          stage.serde.deserializer->deserialize(source, {layout, target}, key, parallel);
+      if (!status) return status.with_context("chain: " + stage.name);
+      source = target;
+    }
+    return {};
+  }
+
+  std::shared_ptr<const Stages> stages_;
+};
+
+}  // namespace
+
+Result<Serde> make_chain(const SerdeParams& params) {
+  ParamReader reader("chain", params);
+  const std::vector<SerdeConfig> configs = reader.stages("stages");
+  if (configs.empty() || configs.size() > codec::kChainStagesMax) {
+    reader.fail("stages", std::to_string(configs.size()) + " stages",
+                "1 to " + std::to_string(codec::kChainStagesMax));
+  }
+  AEROKV_TRY(reader.finish());
+  auto stages = std::make_shared<Stages>();
+  std::string tag;
+  for (const SerdeConfig& config : configs) {
+    const std::string name =
+        "stage " + std::to_string(stages->size() + 1) + " (" + config.type + ")";
+    if (config.type == "chain") {
+      return Status(Code::invalid, "serde chain: " + name + ": a chain has no chains inside");
+    }
+    Result<Serde> made = make_serde(config);
+    if (!made) return made.error().with_context("serde chain: " + name);
+    tag += (tag.empty() ? "chain(" : ",") + made->tag;
+    stages->push_back({name, *std::move(made)});
+  }
+  tag += ")";
+  if (tag.size() > kTagBytesMax) {
+    return Status(Code::invalid, "serde chain: a tag of " + std::to_string(tag.size()) +
+                                     " characters, expected at most " +
+                                     std::to_string(kTagBytesMax));
+  }
+  return Serde{std::make_shared<ChainSerializer>(stages),
+               std::make_shared<ChainDeserializer>(stages), tag};
+}
+
+}  // namespace aerokv::serde
