@@ -9,6 +9,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "aerokv/bytes.h"
@@ -76,6 +78,12 @@ struct Item {
   std::optional<int64_t> ttl_seconds{};
   bool pin = false;  ///< put: never expires, and is marked as pinned
   Bytes metadata{};  ///< put: opaque bytes kept in the meta record (bin `md`), at most 64 KiB
+
+  /// The serde that the payload went through, at most 255 bytes; valid as long as the buffers.
+  /// put: kept in the meta record together with `raw_bytes`, the size before it. get: an object
+  /// with another serde, or with one where none is expected, is a miss (MissReason::other_serde).
+  std::string_view serde{};
+  uint64_t raw_bytes = 0;
 };
 
 /// hit: loaded, stored, present, removed, touched. miss: not there, or damaged; a normal outcome.
@@ -87,6 +95,7 @@ struct ItemResult {
   /// get, put: payload bytes. A get that missed because the buffer is too small says how many
   /// there are; every other miss says 0.
   uint64_t bytes = 0;
+  uint64_t raw_bytes = 0;           ///< get: size before the serde, where the object has one
   std::vector<std::byte> metadata;  ///< get: bin `md`
   Status status;                    ///< ok unless outcome is error, or a miss has a reason
 };
@@ -105,8 +114,10 @@ enum class MissReason : uint8_t {
   segment_size,     ///< a segment has another length
   segment_sum,      ///< a segment belongs to another write of the object
   payload_hash,     ///< the received bytes do not match their sum (Verify::full, crc32)
+  other_serde,      ///< stored through another serde than this reader's, or through none
+  undecodable,      ///< the serde of this reader refused what it wrote: damage, or another key
 };
-inline constexpr size_t kMissReasons = 8;
+inline constexpr size_t kMissReasons = 10;
 const char* miss_reason_name(MissReason reason);
 
 /// A snapshot of the counters of one store. Counts are since open().
@@ -149,6 +160,8 @@ struct ObjectInfo {
   uint32_t generation = 0;
   bool pin = false;
   bool ready = false;
+  std::string serde;       ///< what the payload went through; empty = nothing
+  uint64_t raw_bytes = 0;  ///< the size before it; without a serde the same as `bytes`
 };
 
 /// One record of an object.
@@ -183,7 +196,21 @@ class Store {
 
   /// Starts a batch and returns at once. Targets, payloads and metadata must stay valid, and
   /// targets untouched, until `done` is called. Keys may repeat.
-  virtual void submit(Operation operation, std::vector<Item> items, BatchDone done) = 0;
+  void submit(Operation operation, std::vector<Item> items, BatchDone done) {
+    submit(operation, std::move(items), std::move(done), std::nullopt);
+  }
+
+  /// The same with an end of its own, if that comes before the one that the options give.
+  virtual void submit(Operation operation, std::vector<Item> items, BatchDone done,
+                      std::optional<std::chrono::steady_clock::time_point> deadline) = 0;
+
+  /// When a batch of these items ends at the latest, if it is submitted now.
+  [[nodiscard]] virtual std::chrono::steady_clock::time_point deadline(
+      Operation operation, const std::vector<Item>& items) const = 0;
+
+  /// The caller could not use what a get loaded: lookups of this process call the key absent until
+  /// it is stored again.
+  virtual void report_damaged(const std::string& key) = 0;
 
   /// Lists objects, some at a time. `cursor` starts at 0 and is advanced; it is 4096 at the end.
   /// Stops after at least `count` objects or at the end. Blocks.

@@ -69,6 +69,8 @@ class ObjectInfo(TypedDict):
     generation: int
     pin: bool
     ready: bool
+    serde: str | None
+    raw_bytes: int
 
 class RecordInfo(TypedDict):
     user_key: str

@@ -51,6 +51,9 @@ inline constexpr uint32_t kSegmentsMax = 65536;
 /// One chunk. LMCache's largest are about 80 MB; 4 GiB keeps every size in 32 bits on the wire.
 inline constexpr uint64_t kChunkBytesMax = 4ULL << 30;
 
+/// The name of a serde in a meta record.
+inline constexpr size_t kSerdeTagBytesMax = 255;
+
 /// Seconds between the Unix epoch and 2010-01-01, from which servers count void-times.
 inline constexpr int64_t kServerEpochSeconds = 1262304000;
 

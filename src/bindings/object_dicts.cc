@@ -34,6 +34,8 @@ nb::dict object_dict(const ObjectInfo& object) {
   out["generation"] = object.generation;
   out["pin"] = object.pin;
   out["ready"] = object.ready;
+  out["serde"] = object.serde.empty() ? nb::none() : text_of(object.serde);
+  out["raw_bytes"] = object.raw_bytes;
   return out;
 }
 

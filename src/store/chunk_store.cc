@@ -31,6 +31,10 @@ const char* miss_reason_name(MissReason reason) {
       return "segment_sum";
     case MissReason::payload_hash:
       return "payload_hash";
+    case MissReason::other_serde:
+      return "other_serde";
+    case MissReason::undecodable:
+      return "undecodable";
   }
   return "unknown";
 }
@@ -156,6 +160,10 @@ Status ChunkStore::check_item(const Item& item) {
     return {Code::invalid, "metadata of " + std::to_string(item.metadata.size()) +
                                " bytes, limit " + std::to_string(kMetadataBytesMax)};
   }
+  if (item.serde.size() > kSerdeTagBytesMax) {
+    return {Code::invalid, "serde of " + std::to_string(item.serde.size()) + " bytes, limit " +
+                               std::to_string(kSerdeTagBytesMax)};
+  }
   const int64_t ttl = item.ttl_seconds.value_or(0);
   if (ttl < -2 || ttl > int64_t{kTtlSecondsMax}) {
     return {Code::invalid, "ttl_seconds " + std::to_string(ttl) + ", expected -2 to " +
@@ -190,7 +198,8 @@ BatchDone ChunkStore::set_refused_aside(std::vector<Item>& items, BatchDone done
   };
 }
 
-void ChunkStore::submit(Operation operation, std::vector<Item> items, BatchDone done) {
+void ChunkStore::submit(Operation operation, std::vector<Item> items, BatchDone done,
+                        std::optional<TimePoint> end) {
   if (items.size() > kBatchItemsMax) {
     const Status status(Code::invalid, "batch of " + std::to_string(items.size()) +
                                            " keys, limit " + std::to_string(kBatchItemsMax));
@@ -200,7 +209,8 @@ void ChunkStore::submit(Operation operation, std::vector<Item> items, BatchDone 
   }
   done = set_refused_aside(items, std::move(done));
   if (items.empty()) return done({});
-  const TimePoint due = deadline(operation, items);
+  TimePoint due = deadline(operation, items);
+  if (end) due = std::min(due, *end);
   if (operation == Operation::get && context_->options.refresh_ttl_on_read) {
     done = refresh_after(items, std::move(done));
   }
@@ -260,6 +270,10 @@ BatchDone ChunkStore::refresh_after(const std::vector<Item>& items, BatchDone do
     }
     done(std::move(results));
   };
+}
+
+void ChunkStore::report_damaged(const std::string& key) {
+  context_->damaged.add(context_->meta_digest(key));
 }
 
 Result<std::vector<ObjectInfo>> ChunkStore::list(uint32_t& cursor, size_t count) {

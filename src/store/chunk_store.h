@@ -16,7 +16,12 @@ class ChunkStore final : public Store {
   static Result<std::unique_ptr<ChunkStore>> open(StoreOptions options);
   ~ChunkStore() override;
 
-  void submit(Operation operation, std::vector<Item> items, BatchDone done) override;
+  using Store::submit;
+  void submit(Operation operation, std::vector<Item> items, BatchDone done,
+              std::optional<TimePoint> end) override;
+  [[nodiscard]] TimePoint deadline(Operation operation,
+                                   const std::vector<Item>& items) const override;
+  void report_damaged(const std::string& key) override;
   Result<std::vector<ObjectInfo>> list(uint32_t& cursor, size_t count) override;
   Result<ObjectDetails> inspect(const std::string& key) override;
   [[nodiscard]] StoreStats stats() const override;
@@ -27,7 +32,6 @@ class ChunkStore final : public Store {
  private:
   explicit ChunkStore(std::shared_ptr<Context> context) : context_(std::move(context)) {}
 
-  [[nodiscard]] TimePoint deadline(Operation operation, const std::vector<Item>& items) const;
   static void start(const std::shared_ptr<Batch>& batch, Operation operation, size_t from,
                     size_t to);
   static Status check_item(const Item& item);

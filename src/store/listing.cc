@@ -67,10 +67,11 @@ class SetQuery final : public client::Command {
   }
 
   Status encode(uint32_t, Encoded& request) override {
-    const std::array<wire::BinOp, 6> bins = {
+    const std::array<wire::BinOp, 8> bins = {
         wire::BinOp::read(bin::kState),        wire::BinOp::read(bin::kSegmentCount),
         wire::BinOp::read(bin::kSegmentBytes), wire::BinOp::read(bin::kTotalBytes),
-        wire::BinOp::read(bin::kCreatedAt),    wire::BinOp::read(bin::kPin)};
+        wire::BinOp::read(bin::kCreatedAt),    wire::BinOp::read(bin::kPin),
+        wire::BinOp::read(bin::kSerde),        wire::BinOp::read(bin::kRawBytes)};
     wire::QueryRequest query;
     query.ns = context_.options.ns;
     query.set = context_.options.set_name;
@@ -85,7 +86,7 @@ class SetQuery final : public client::Command {
 
   Status unit(const wire::MessageHeader& header) override {
     current_ = {};
-    is_meta_ = false;
+    is_meta_ = is_encoded_ = false;
     const bool is_partition = (header.info3 & wire::info3::kPartitionDone) != 0;
     is_record_ = !is_partition && (header.info3 & wire::info3::kLast) == 0 &&
                  header.result_code == wire::result::kOk;
@@ -112,7 +113,7 @@ class SetQuery final : public client::Command {
   }
 
   wire::ValueTarget value_target(std::string_view, uint8_t, uint64_t bytes) override {
-    return bytes <= 64 ? wire::ValueTarget::copy() : wire::ValueTarget::skip();
+    return bytes <= kSerdeTagBytesMax ? wire::ValueTarget::copy() : wire::ValueTarget::skip();
   }
 
   Status value(std::string_view bin, uint8_t particle, Bytes value) override {
@@ -129,16 +130,25 @@ class SetQuery final : public client::Command {
         current_.created_at = number;
       } else if (bin == bin::kPin) {
         current_.pin = number != 0;
+      } else if (bin == bin::kRawBytes && number >= 0) {
+        current_.raw_bytes = static_cast<uint64_t>(number);
       }
     } else if (bin == bin::kPin && value.size() == 1) {
       current_.pin = value[0] != std::byte{0};
     } else if (bin == bin::kState) {
-      current_.ready = as_text(value) == kStateReady;
+      is_encoded_ = as_text(value) == kStateEncoded;
+      current_.ready = is_encoded_ || as_text(value) == kStateReady;
+    } else if (bin == bin::kSerde) {
+      current_.serde = as_text(value);
     }
     return {};
   }
 
   Status unit_end() override {
+    if (!is_encoded_) {
+      current_.serde.clear();
+      current_.raw_bytes = current_.bytes;
+    }
     if (is_record_ && is_meta_) objects.push_back(std::move(current_));
     return {};
   }
@@ -165,6 +175,7 @@ class SetQuery final : public client::Command {
   ObjectInfo current_;
   bool is_record_ = false;
   bool is_meta_ = false;
+  bool is_encoded_ = false;
 };
 
 uint64_t random_task_id() {
@@ -284,6 +295,8 @@ Result<ObjectDetails> inspect_object(const std::shared_ptr<Context>& context,
   details.info.generation = wait.get.header().generation;
   details.info.pin = meta->pin;
   details.info.ready = true;
+  details.info.raw_bytes = meta->serde.empty() ? meta->plan.total_bytes : meta->raw_bytes;
+  details.info.serde = meta->serde;
   details.has_sums = !meta->sums.empty();
   details.has_crc32 = meta->crc32.has_value();
   details.metadata_bytes = meta->metadata.size();

@@ -43,10 +43,10 @@ class Found {
   [[nodiscard]] const BinView* find(std::string_view name) const { return slots_[slot_of(name)]; }
 
  private:
-  static constexpr std::array kNames = {bin::kVersion,      bin::kState,      bin::kSegmentCount,
-                                        bin::kSegmentBytes, bin::kTotalBytes, bin::kCreatedAt,
-                                        bin::kPin,          bin::kMetadata,   bin::kCrc32,
-                                        bin::kSums,         bin::kPayload};
+  static constexpr std::array kNames = {
+      bin::kVersion,   bin::kState, bin::kSegmentCount, bin::kSegmentBytes, bin::kTotalBytes,
+      bin::kCreatedAt, bin::kPin,   bin::kMetadata,     bin::kCrc32,        bin::kSums,
+      bin::kPayload,   bin::kSerde, bin::kRawBytes};
 
   static size_t slot_of(std::string_view name) {
     size_t slot = 0;
@@ -87,11 +87,29 @@ Status check_small(const BinView& view, Particle particle, const char* type_name
   return {};
 }
 
-Status check_state(const Found& found) {
+/// Whether the state is "encoded".
+Result<bool> decode_state(const Found& found) {
   const BinView* view = found.find(bin::kState);
   if (view == nullptr) return damaged(bin::kState, "missing");
   AEROKV_TRY(check_small(*view, Particle::string, "string"));
-  if (as_text(view->value) != kStateReady) return {Code::not_found, "meta record: not ready"};
+  const std::string_view state = as_text(view->value);
+  if (state == kStateReady) return false;
+  if (state == kStateEncoded) return true;
+  return Status(Code::not_found, "meta record: not ready");
+}
+
+Status decode_serde(const Found& found, MetaRecord& record) {
+  const BinView* view = found.find(bin::kSerde);
+  if (view == nullptr) return damaged(bin::kSerde, "missing");
+  AEROKV_TRY(check_small(*view, Particle::string, "string"));
+  if (view->value.empty() || view->value.size() > kSerdeTagBytesMax) {
+    return damaged(bin::kSerde, std::to_string(view->value.size()) + " bytes, expected 1 to " +
+                                    std::to_string(kSerdeTagBytesMax));
+  }
+  record.serde = as_text(view->value);
+  const auto raw = required_integer(found, bin::kRawBytes, 0, kChunkBytesMax);
+  if (!raw) return raw.error();
+  record.raw_bytes = static_cast<uint64_t>(*raw);
   return {};
 }
 
@@ -173,7 +191,8 @@ Status decode_optional(const Found& found, MetaRecord& record) {
 Result<MetaRecord> decode_meta_record(std::span<const BinView> bins, PayloadBin payload) {
   Found found;
   AEROKV_TRY(found.collect(bins));
-  AEROKV_TRY(check_state(found));
+  const auto encoded = decode_state(found);
+  if (!encoded) return encoded.error();
   const auto version = required_integer(found, bin::kVersion, kSchemaVersion, kSchemaVersion);
   if (!version) return version.error();
   const auto plan = decode_plan(found);
@@ -184,6 +203,7 @@ Result<MetaRecord> decode_meta_record(std::span<const BinView> bins, PayloadBin 
   record.plan = *plan;
   record.pin = *pin;
   AEROKV_TRY(decode_optional(found, record));
+  if (*encoded) AEROKV_TRY(decode_serde(found, record));
   if (plan->is_inline() && payload == PayloadBin::requested) {
     AEROKV_TRY(check_payload(found, *plan));
   }
@@ -195,6 +215,7 @@ uint16_t meta_op_count(const MetaRecord& record) {
   if (!record.metadata.empty()) ++count;
   if (record.crc32) ++count;
   if (!record.sums.empty()) ++count;
+  if (!record.serde.empty()) count += 2;
   if (record.plan.is_inline()) ++count;
   return static_cast<uint16_t>(count);
 }
@@ -203,7 +224,8 @@ void encode_meta_record(const MetaRecord& record, wire::UnitWriter& writer) {
   using wire::OpType;
   const SegmentPlan& plan = record.plan;
   writer.op_integer(OpType::write, bin::kVersion, kSchemaVersion);
-  writer.op(OpType::write, Particle::string, bin::kState, as_bytes(kStateReady));
+  writer.op(OpType::write, Particle::string, bin::kState,
+            as_bytes(record.serde.empty() ? kStateReady : kStateEncoded));
   writer.op_integer(OpType::write, bin::kSegmentCount, plan.segment_count);
   writer.op_integer(OpType::write, bin::kSegmentBytes, static_cast<int64_t>(plan.segment_bytes));
   writer.op_integer(OpType::write, bin::kTotalBytes, static_cast<int64_t>(plan.total_bytes));
@@ -217,6 +239,10 @@ void encode_meta_record(const MetaRecord& record, wire::UnitWriter& writer) {
   if (!record.sums.empty()) {
     writer.op_header(OpType::write, Particle::blob, bin::kSums, 8 * record.sums.size());
     for (const uint64_t sum : record.sums) writer.u64(sum);
+  }
+  if (!record.serde.empty()) {
+    writer.op(OpType::write, Particle::string, bin::kSerde, as_bytes(record.serde));
+    writer.op_integer(OpType::write, bin::kRawBytes, static_cast<int64_t>(record.raw_bytes));
   }
   if (plan.is_inline()) {
     writer.op_header(OpType::write, Particle::blob, bin::kPayload, plan.total_bytes);

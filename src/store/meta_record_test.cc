@@ -116,6 +116,41 @@ TEST(MetaRecord, OnlyReadyIsReady) {
             Code::not_found);
 }
 
+Bins encoded() {
+  Bins bins = segmented();
+  bins.set("state", Particle::string, "encoded").set_int("raw_b", 4194304);
+  bins.set("serde", Particle::string, "fp8:float8_e4m3fn");
+  return bins;
+}
+
+TEST(MetaRecord, EncodedRecordNamesItsSerde) {
+  const auto record = encoded().decode();
+  ASSERT_TRUE(record) << record.error().message();
+  EXPECT_EQ(record->serde, "fp8:float8_e4m3fn");
+  EXPECT_EQ(record->raw_bytes, 4194304U);
+  EXPECT_EQ(record->plan, (SegmentPlan{3, 699051, 2097152}));
+}
+
+TEST(MetaRecord, BinsOfASerdeMeanNothingInAReadyRecord) {
+  // An update by a writer without serdes replaces the payload and leaves them behind.
+  const auto record = encoded().set("state", Particle::string, "ready").decode();
+  ASSERT_TRUE(record) << record.error().message();
+  EXPECT_EQ(record->serde, "");
+  EXPECT_EQ(record->raw_bytes, 0U);
+}
+
+TEST(MetaRecord, EncodedRecordsAreChecked) {
+  expect_corruption(encoded().remove("serde"), "serde");
+  expect_corruption(encoded().remove("raw_b"), "raw_b");
+  expect_corruption(encoded().set_int("serde", 1), "serde");
+  expect_corruption(encoded().set("serde", Particle::string, ""), "serde");
+  expect_corruption(encoded().set("serde", Particle::string, std::string(256, 'x')), "serde");
+  EXPECT_TRUE(encoded().set("serde", Particle::string, std::string(255, 'x')).decode());
+  expect_corruption(encoded().set("raw_b", Particle::string, "4"), "raw_b");
+  expect_corruption(encoded().set_int("raw_b", -1), "raw_b");
+  expect_corruption(encoded().set_int("raw_b", (int64_t{4} << 30) + 1), "raw_b");
+}
+
 TEST(MetaRecord, MissingBins) {
   for (const std::string_view name : {"ver", "state", "nseg", "seg_b", "tot_b"}) {
     SCOPED_TRACE(name);
@@ -311,7 +346,9 @@ TEST(MetaRecord, EncodeDecodeSegmented) {
   record.crc32 = 0xCBF43926U;
   record.sums = {1, ~0ULL, 0x0102030405060708ULL};
   record.metadata = {std::byte{1}, std::byte{0}};
-  EXPECT_EQ(meta_op_count(record), 10);
+  record.serde = "chain(lossless,aesgcm:128)";
+  record.raw_bytes = 4194304;
+  EXPECT_EQ(meta_op_count(record), 12);
   const auto ops = encoded_ops(record);
   const auto back = bins_of(ops, meta_op_count(record)).decode();
   ASSERT_TRUE(back) << back.error().message();
@@ -321,6 +358,8 @@ TEST(MetaRecord, EncodeDecodeSegmented) {
   EXPECT_EQ(back->crc32, record.crc32);
   EXPECT_EQ(back->sums, record.sums);
   EXPECT_EQ(back->metadata, record.metadata);
+  EXPECT_EQ(back->serde, record.serde);
+  EXPECT_EQ(back->raw_bytes, record.raw_bytes);
 }
 
 TEST(MetaRecord, EncodeInlinePutsPayloadLast) {
@@ -361,7 +400,7 @@ TEST(MetaRecord, BinNamesFitOldServers) {
   for (const std::string_view name :
        {bin::kVersion, bin::kState, bin::kSegmentCount, bin::kSegmentBytes, bin::kTotalBytes,
         bin::kCreatedAt, bin::kPin, bin::kMetadata, bin::kCrc32, bin::kSums, bin::kSum,
-        bin::kPayload}) {
+        bin::kPayload, bin::kSerde, bin::kRawBytes}) {
     EXPECT_LE(name.size(), 14U) << name;
   }
 }

@@ -8,6 +8,10 @@ namespace {
 // are at work right now, and the answer is a miss.
 constexpr int kWavesMax = 3;
 
+std::string name_of(std::string_view serde) {
+  return serde.empty() ? "none" : "\"" + std::string(serde) + "\"";
+}
+
 }  // namespace
 
 ObjectGet::ObjectGet(std::shared_ptr<Batch> batch, size_t index)
@@ -65,12 +69,14 @@ void ObjectGet::evaluate() {
     const bool is_other_state = meta.error().code() == Code::not_found;
     return miss(is_other_state ? MissReason::not_ready : MissReason::bad_meta, meta.error(), true);
   }
-  if (const uint64_t bytes = meta->plan.total_bytes; bytes > target_.size()) {
-    return miss(MissReason::too_large,
-                {Code::corruption, "load: the object has " + std::to_string(bytes) +
-                                       " bytes, the buffer " + std::to_string(target_.size())},
-                false, bytes);
+  // Known absent from now on: a lookup that finds what no load can use costs more than a miss.
+  if (const std::string_view serde = batch_->item(index_).serde; meta->serde != serde) {
+    return miss(MissReason::other_serde,
+                {Code::corruption, "load: stored with serde " + name_of(meta->serde) +
+                                       ", this reader has " + name_of(serde)},
+                true);
   }
+  if (meta->plan.total_bytes > target_.size()) return miss_too_large(*meta);
   if (meta->plan.is_inline()) return evaluate_inline(*meta);
   evaluate_segments(*meta);
 }
@@ -82,6 +88,18 @@ bool ObjectGet::next_wave(const MetaRecord& meta) {
   plan_wave(meta.plan, commands);
   context_.client->submit(commands);
   return true;
+}
+
+void ObjectGet::miss_too_large(const MetaRecord& meta) {
+  const uint64_t bytes = meta.plan.total_bytes;
+  context_.count_miss(MissReason::too_large);
+  ItemResult result;
+  result.outcome = Outcome::miss;
+  result.bytes = bytes;
+  result.raw_bytes = meta.raw_bytes;
+  result.status = {Code::corruption, "load: the object has " + std::to_string(bytes) +
+                                         " bytes, the buffer " + std::to_string(target_.size())};
+  finish(std::move(result));
 }
 
 void ObjectGet::evaluate_inline(const MetaRecord& meta) {
@@ -158,17 +176,17 @@ void ObjectGet::hit(MetaRecord meta) {
   ItemResult result;
   result.outcome = Outcome::hit;
   result.bytes = meta.plan.total_bytes;
+  result.raw_bytes = meta.raw_bytes;
   result.metadata = std::move(meta.metadata);
   context_.damaged.remove(meta_digest_);
   finish(std::move(result));
 }
 
-void ObjectGet::miss(MissReason reason, Status why, bool damaged, uint64_t bytes) {
+void ObjectGet::miss(MissReason reason, Status why, bool damaged) {
   context_.count_miss(reason);
   if (damaged) context_.damaged.add(meta_digest_);
   ItemResult result;
   result.outcome = Outcome::miss;
-  result.bytes = bytes;
   result.status = std::move(why);
   finish(std::move(result));
 }

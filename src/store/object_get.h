@@ -36,7 +36,8 @@ class ObjectGet final : private CommandOwner {
 
   void hit(MetaRecord meta);
   /// `damaged`: the records contradict each other, and a lookup must not find them again.
-  void miss(MissReason reason, Status why, bool damaged, uint64_t bytes = 0);
+  void miss(MissReason reason, Status why, bool damaged);
+  void miss_too_large(const MetaRecord& meta);
   void fail(Status status);
   void finish(ItemResult result);
 

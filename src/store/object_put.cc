@@ -88,6 +88,8 @@ client::Command* ObjectPut::prepare_meta() {
   record.created_at = unix_seconds();
   record.pin = item.pin;
   record.metadata.assign(item.metadata.begin(), item.metadata.end());
+  record.serde = item.serde;
+  record.raw_bytes = item.serde.empty() ? 0 : item.raw_bytes;
   if (context_.options.enable_crc32) record.crc32 = store::crc32(payload_);
   for (const SegmentPut& segment : segments_) record.sums.push_back(segment.sum());
   if (plan_.is_inline()) meta_.payload = payload_;

@@ -17,7 +17,8 @@ constexpr uint8_t kInteger = static_cast<uint8_t>(wire::Particle::integer);
 bool is_meta_bin(std::string_view name) {
   for (const std::string_view known :
        {bin::kVersion, bin::kState, bin::kSegmentCount, bin::kSegmentBytes, bin::kTotalBytes,
-        bin::kCreatedAt, bin::kPin, bin::kMetadata, bin::kCrc32, bin::kSums}) {
+        bin::kCreatedAt, bin::kPin, bin::kMetadata, bin::kCrc32, bin::kSums, bin::kSerde,
+        bin::kRawBytes}) {
     if (name == known) return true;
   }
   return false;

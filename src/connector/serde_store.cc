@@ -1,0 +1,565 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "connector/serde_store.h"
+
+#include <algorithm>
+#include <array>
+#include <thread>
+#include <utility>
+
+#include "base/limits.h"
+
+namespace aerokv {
+namespace {
+
+// Small neighbours share a request batch and a task; an object of this size has its own.
+constexpr uint64_t kGroupBytes = 1 << 20;
+constexpr size_t kGroupItemsMax = 64;
+
+constexpr uint64_t kIdleScratchBytesMax = 128 << 20;
+constexpr int64_t kWorkersMax = 256;
+
+// Frames of one scratch buffer lie cache lines apart.
+constexpr uint64_t kAlignment = 64;
+
+uint64_t aligned(uint64_t bytes) {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+constexpr size_t index_of(Operation operation) {
+  return static_cast<size_t>(operation);
+}
+
+/// The bytes behind hex digits, nothing if there is another character.
+std::string from_hex(std::string_view text) {
+  const auto digit = [](char c) {
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    return -1;
+  };
+  std::string bytes;
+  for (size_t i = 0; i + 1 < text.size(); i += 2) {
+    const int high = digit(text[i]), low = digit(text[i + 1]);
+    if (high < 0 || low < 0) return {};
+    bytes += static_cast<char>(high * 16 + low);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+SerdeKey serde_key_of(std::string_view key) {
+  constexpr size_t kHashField = 3;
+  std::string_view rest = key;
+  for (size_t i = 0; i < kHashField; ++i) {
+    const size_t at = rest.find('@');
+    if (at == std::string_view::npos) return {std::string(key), {}};
+    rest.remove_prefix(at + 1);
+  }
+  const size_t end = rest.find('@');
+  SerdeKey out;
+  out.chunk_hash = from_hex(rest.substr(0, end));
+  if (out.chunk_hash.empty()) out.chunk_hash = key;
+  if (end != std::string_view::npos) out.cache_salt = rest.substr(end + 1);
+  return out;
+}
+
+/// A submitted batch; its groups report item by item, from any thread.
+class SerdeStore::OpenBatch {
+ public:
+  OpenBatch(std::vector<Item> submitted, TimePoint deadline, BatchDone done)
+      : items(std::move(submitted)),
+        due(deadline),
+        done_(std::move(done)),
+        results_(items.size()),
+        left_(items.size()) {}
+
+  void finish(size_t index, ItemResult result) {
+    results_[index] = std::move(result);
+    // acq_rel: the thread that takes the last one sees every result and every decoded byte.
+    if (left_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+    const BatchDone done = std::move(done_);
+    done(std::move(results_));
+  }
+  void fail(size_t index, Status status) {
+    ItemResult result;
+    result.status = std::move(status);
+    finish(index, std::move(result));
+  }
+
+  const std::vector<Item> items;
+  const TimePoint due;
+
+ private:
+  BatchDone done_;
+  std::vector<ItemResult> results_;
+  std::atomic<size_t> left_;
+};
+
+/// Neighbours of one batch that go the way together. Lives until its last item was reported.
+class SerdeStore::Group : public std::enable_shared_from_this<Group> {
+ public:
+  Group(SerdeStore& store, std::shared_ptr<OpenBatch> batch)
+      : store_(store), batch_(std::move(batch)) {}
+  virtual ~Group() = default;
+
+  struct Member {
+    size_t index;     // in the batch
+    uint64_t offset;  // of its encoded bytes in the scratch buffer
+    uint64_t bytes_max;
+  };
+
+  void add(size_t index, uint64_t bytes_max) {
+    members_.push_back({index, bytes_, bytes_max});
+    bytes_ += aligned(bytes_max);
+  }
+  [[nodiscard]] uint64_t bytes() const { return bytes_; }
+  [[nodiscard]] size_t size() const { return members_.size(); }
+  [[nodiscard]] bool is_late() const { return SteadyClock::now() >= batch_->due; }
+
+  /// Begins; the bytes of the group are counted as used until it calls release().
+  virtual void start() = 0;
+
+  void fail_all(const Status& status) {
+    for (const Member& member : members_) batch_->fail(member.index, status);
+  }
+
+ protected:
+  [[nodiscard]] const Item& item(const Member& member) const { return batch_->items[member.index]; }
+  [[nodiscard]] MutableBytes frame(const Member& member) const {
+    return {loan_.data() + member.offset, static_cast<size_t>(member.bytes_max)};
+  }
+  Status borrow() {
+    loan_ = store_.scratch_.borrow(bytes_);
+    if (loan_.data() != nullptr) return {};
+    return {Code::overloaded, "serde: no memory for " + std::to_string(bytes_) + " encoded bytes"};
+  }
+  void release() { store_.release(bytes_, std::move(loan_)); }
+
+  SerdeStore& store_;
+  const std::shared_ptr<OpenBatch> batch_;
+  std::vector<Member> members_;
+  ScratchPool::Loan loan_;
+
+ private:
+  uint64_t bytes_ = 0;
+};
+
+/// Encodes, then stores.
+class SerdeStore::PutGroup final : public Group {
+ public:
+  using Group::Group;
+
+  void start() override {
+    encoded_.resize(members_.size(), Status(Code::closed, "store: the store was closed"));
+    auto task = std::make_shared<Encoding>(std::static_pointer_cast<PutGroup>(shared_from_this()));
+    if (store_.pool_->post(task).ok()) return;
+    stored();  // the pool is closed: nothing was encoded
+  }
+
+ private:
+  class Encoding final : public serde::PoolTask {
+   public:
+    explicit Encoding(std::shared_ptr<PutGroup> group)
+        : PoolTask(group->members_.size()), group_(std::move(group)) {}
+    void run(size_t unit, Parallel& parallel) noexcept override {
+      std::call_once(once_, [this] { borrowed_ = group_->borrow(); });
+      group_->encode(unit, borrowed_, parallel);
+    }
+    void cancel(size_t) noexcept override {}
+    void finish() noexcept override { group_->stored(); }
+
+   private:
+    const std::shared_ptr<PutGroup> group_;
+    std::once_flag once_;
+    Status borrowed_;  // set under once_
+  };
+
+  void encode(size_t unit, const Status& borrowed, Parallel& parallel) {
+    if (!borrowed) {
+      encoded_[unit] = borrowed;
+      return;
+    }
+    const Item& source = item(members_[unit]);
+    const Layout layout = store_.layout_of(source.payload.size());
+    encoded_[unit] = store_.serde_.serializer->serialize(
+        {layout, source.payload}, frame(members_[unit]), serde_key_of(source.key), parallel);
+  }
+
+  /// Stores what was encoded.
+  void stored() {
+    std::vector<Item> items;
+    std::vector<size_t> units;
+    for (size_t i = 0; i < members_.size(); ++i) {
+      if (!encoded_[i]) continue;
+      Item out = item(members_[i]);
+      out.raw_bytes = out.payload.size();
+      out.payload = frame(members_[i]).first(*encoded_[i]);
+      out.serde = store_.serde_.tag;
+      items.push_back(std::move(out));
+      units.push_back(i);
+    }
+    if (items.empty()) return report({}, units);
+    store_.inner_->submit(
+        Operation::put, std::move(items),
+        [self = std::static_pointer_cast<PutGroup>(shared_from_this()),
+         units](std::vector<ItemResult> results) { self->report(std::move(results), units); },
+        batch_->due);
+  }
+
+  void report(std::vector<ItemResult> results, const std::vector<size_t>& units) {
+    release();  // before the batch may report: after that the store may end
+    for (size_t i = 0; i < members_.size(); ++i) {
+      if (!encoded_[i]) store_.count_refused(Operation::put);
+    }
+    for (size_t i = 0; i < results.size(); ++i) {
+      const Member& member = members_[units[i]];
+      if (results[i].outcome == Outcome::hit) results[i].bytes = item(member).payload.size();
+      batch_->finish(member.index, std::move(results[i]));
+    }
+    for (size_t i = 0; i < members_.size(); ++i) {
+      if (!encoded_[i]) batch_->fail(members_[i].index, encoded_[i].error());
+    }
+  }
+
+  std::vector<Result<size_t>> encoded_;  // one for each member
+};
+
+/// Loads, then decodes.
+class SerdeStore::GetGroup final : public Group {
+ public:
+  using Group::Group;
+
+  void start() override {
+    if (const Status borrowed = borrow(); !borrowed) {
+      results_.resize(members_.size());
+      for (ItemResult& result : results_) result.status = borrowed;
+      return report();
+    }
+    std::vector<Item> items;
+    for (const Member& member : members_) {
+      Item& out = items.emplace_back();
+      out.key = item(member).key;
+      out.target = frame(member);
+      out.serde = store_.serde_.tag;
+    }
+    store_.inner_->submit(
+        Operation::get, std::move(items),
+        [self = std::static_pointer_cast<GetGroup>(shared_from_this())](
+            std::vector<ItemResult> results) { self->loaded(std::move(results)); },
+        batch_->due);
+  }
+
+ private:
+  class Decoding final : public serde::PoolTask {
+   public:
+    explicit Decoding(std::shared_ptr<GetGroup> group)
+        : PoolTask(group->hits_.size()), group_(std::move(group)) {}
+    void run(size_t unit, Parallel& parallel) noexcept override { group_->decode(unit, parallel); }
+    void cancel(size_t first) noexcept override { group_->cancel(first); }
+    void finish() noexcept override { group_->report(); }
+
+   private:
+    const std::shared_ptr<GetGroup> group_;
+  };
+
+  void loaded(std::vector<ItemResult> results) {
+    results_ = std::move(results);
+    for (size_t i = 0; i < results_.size(); ++i) {
+      ItemResult& result = results_[i];
+      if (result.outcome == Outcome::hit && result.raw_bytes <= item(members_[i]).target.size()) {
+        hits_.push_back(i);
+      } else if (result.outcome == Outcome::hit) {
+        refuse(result, store_.too_large_,
+               {Code::corruption, "load: the object has " + std::to_string(result.raw_bytes) +
+                                      " bytes, the buffer " +
+                                      std::to_string(item(members_[i]).target.size())});
+        result.bytes = result.raw_bytes;
+      } else if (result.bytes > 0) {
+        result.bytes = result.raw_bytes;
+      }
+    }
+    if (hits_.empty()) return report();
+    auto task = std::make_shared<Decoding>(std::static_pointer_cast<GetGroup>(shared_from_this()));
+    if (store_.pool_->post(task).ok()) return;
+    cancel(0);
+    report();
+  }
+
+  void decode(size_t unit, Parallel& parallel) {
+    ItemResult& result = results_[hits_[unit]];
+    const Member& member = members_[hits_[unit]];
+    const uint64_t raw = result.raw_bytes;
+    const Layout layout = store_.layout_of(raw);
+    Status status;
+    if (raw % dtype_bytes(store_.dtype_) != 0) {
+      status = {Code::corruption, std::to_string(raw) + " bytes are no whole number of " +
+                                      std::string(dtype_name(store_.dtype_)) + " elements"};
+    } else {
+      status = store_.serde_.deserializer->deserialize(
+          frame(member).first(static_cast<size_t>(result.bytes)),
+          {layout, item(member).target.first(static_cast<size_t>(raw))},
+          serde_key_of(item(member).key), parallel);
+    }
+    if (status.ok()) {
+      result.bytes = raw;
+      return;
+    }
+    refuse(result, store_.undecodable_, status.with_context("load"));
+    store_.inner_->report_damaged(item(member).key);
+  }
+
+  static void refuse(ItemResult& result, std::atomic<uint64_t>& counter, Status why) {
+    counter.fetch_add(1, std::memory_order_relaxed);
+    result.outcome = Outcome::miss;
+    result.bytes = 0;
+    result.metadata.clear();
+    result.status = std::move(why);
+  }
+
+  void cancel(size_t first) {
+    for (size_t i = first; i < hits_.size(); ++i) {
+      results_[hits_[i]] = {};
+      results_[hits_[i]].status = {Code::closed, "load: the store was closed"};
+    }
+  }
+
+  void report() {
+    release();  // before the batch may report: after that the store may end
+    for (size_t i = 0; i < members_.size(); ++i) {
+      batch_->finish(members_[i].index, std::move(results_[i]));
+    }
+  }
+
+  std::vector<ItemResult> results_;  // one for each member
+  std::vector<size_t> hits_;         // members to decode
+};
+
+SerdeStore::SerdeStore(std::unique_ptr<Store> inner, Serde serde, DType dtype,
+                       std::unique_ptr<serde::WorkerPool> pool)
+    : inner_(std::move(inner)),
+      serde_(std::move(serde)),
+      dtype_(dtype),
+      bytes_max_(inner_->options().max_bytes_in_flight),
+      scratch_(std::min(kIdleScratchBytesMax, bytes_max_)),
+      pool_(std::move(pool)) {}
+
+SerdeStore::~SerdeStore() {
+  close();
+}
+
+void SerdeStore::close() {
+  std::deque<std::shared_ptr<Group>> waiting;
+  {
+    const std::scoped_lock lock(mutex_);
+    closed_ = true;
+    waiting.swap(waiting_);
+  }
+  for (const auto& group : waiting) {
+    group->fail_all({Code::closed, "the store was closed"});
+  }
+  inner_->close();
+  pool_->close();
+}
+
+Layout SerdeStore::layout_of(uint64_t raw_bytes) const {
+  return {{dtype_, {static_cast<int64_t>(raw_bytes / dtype_bytes(dtype_))}}};
+}
+
+Result<uint64_t> SerdeStore::encoded_bytes_max(uint64_t raw_bytes) const {
+  if (raw_bytes % dtype_bytes(dtype_) != 0) {
+    return Status(Code::invalid, std::to_string(raw_bytes) + " bytes, expected a multiple of " +
+                                     std::to_string(dtype_bytes(dtype_)) + " for dtype " +
+                                     std::string(dtype_name(dtype_)));
+  }
+  if (raw_bytes > kChunkBytesMax) {
+    return Status(Code::invalid, "more than " + std::to_string(kChunkBytesMax) + " bytes");
+  }
+  const Result<size_t> bytes = serde_.serializer->estimate_serialized_size(layout_of(raw_bytes));
+  if (!bytes) return bytes.error();
+  return *bytes;
+}
+
+void SerdeStore::submit(Operation operation, std::vector<Item> items, BatchDone done,
+                        std::optional<TimePoint> end) {
+  if ((operation != Operation::get && operation != Operation::put) || items.empty()) {
+    return inner_->submit(operation, std::move(items), std::move(done), end);
+  }
+  TimePoint due = inner_->deadline(operation, items);
+  if (end) due = std::min(due, *end);
+  const auto batch = std::make_shared<OpenBatch>(std::move(items), due, std::move(done));
+  std::vector<std::pair<size_t, Status>> refused;
+  std::vector<std::shared_ptr<Group>> groups;
+  uint64_t raw_in_group = 0;
+  for (size_t i = 0; i < batch->items.size(); ++i) {
+    const Item& item = batch->items[i];
+    const uint64_t raw = operation == Operation::put ? item.payload.size() : item.target.size();
+    const Result<uint64_t> bytes_max = encoded_bytes_max(raw);
+    if (!bytes_max) {
+      refused.emplace_back(i, bytes_max.error().with_context("item " + std::to_string(i)));
+      continue;
+    }
+    if (groups.empty() || raw_in_group >= kGroupBytes || groups.back()->size() >= kGroupItemsMax) {
+      raw_in_group = 0;
+      if (operation == Operation::put) {
+        groups.push_back(std::make_shared<PutGroup>(*this, batch));
+      } else {
+        groups.push_back(std::make_shared<GetGroup>(*this, batch));
+      }
+    }
+    groups.back()->add(i, *bytes_max);
+    raw_in_group += raw;
+  }
+  for (auto& [index, status] : refused) {
+    count_refused(operation);
+    batch->fail(index, std::move(status));
+  }
+  for (std::shared_ptr<Group>& group : groups) admit(std::move(group));
+}
+
+void SerdeStore::admit(std::shared_ptr<Group> group) {
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!closed_) {
+      waiting_.push_back(std::move(group));
+      group = nullptr;
+    }
+  }
+  if (group != nullptr) return group->fail_all({Code::closed, "the store is closed"});
+  start_waiting();
+}
+
+/// Starts groups while they fit; one that is larger than the budget goes alone. Only one thread at
+/// a time does so: a group that ends at once, on the same stack, leaves the next to the loop below.
+void SerdeStore::start_waiting() {
+  std::unique_lock lock(mutex_);
+  if (starting_) return;
+  starting_ = true;
+  while (!waiting_.empty()) {
+    const uint64_t bytes = waiting_.front()->bytes();
+    if (bytes_in_use_ > 0 && bytes_in_use_ + bytes > bytes_max_) break;
+    const std::shared_ptr<Group> group = std::move(waiting_.front());
+    waiting_.pop_front();
+    const bool late = group->is_late();
+    if (!late) bytes_in_use_ += bytes;
+    lock.unlock();
+    if (late) {
+      group->fail_all({Code::timeout, "the deadline passed before the object's turn came"});
+    } else {
+      group->start();
+    }
+    lock.lock();
+  }
+  starting_ = false;
+}
+
+void SerdeStore::release(uint64_t bytes, ScratchPool::Loan loan) {
+  scratch_.give_back(std::move(loan));
+  {
+    const std::scoped_lock lock(mutex_);
+    bytes_in_use_ -= bytes;
+  }
+  start_waiting();
+}
+
+void SerdeStore::count_refused(Operation operation) {
+  refused_[index_of(operation)].fetch_add(1, std::memory_order_relaxed);
+}
+
+StoreStats SerdeStore::stats() const {
+  StoreStats stats = inner_->stats();
+  for (size_t i = 0; i < kOperations; ++i) {
+    const uint64_t refused = refused_[i].load(std::memory_order_relaxed);
+    stats.operations[i].items += refused;
+    stats.operations[i].errors += refused;
+  }
+  const uint64_t undecodable = undecodable_.load(std::memory_order_relaxed);
+  const uint64_t too_large = too_large_.load(std::memory_order_relaxed);
+  StoreStats::PerOperation& gets = stats.operations[index_of(Operation::get)];
+  gets.hits -= undecodable + too_large;
+  gets.misses += undecodable + too_large;
+  stats.misses_by_reason[static_cast<size_t>(MissReason::undecodable)] += undecodable;
+  stats.misses_by_reason[static_cast<size_t>(MissReason::too_large)] += too_large;
+  return stats;
+}
+
+namespace {
+
+/// Takes a parameter that belongs to the store, not to the serde.
+std::optional<SerdeValue> take(SerdeParams& params, const std::string& name) {
+  const auto found = params.find(name);
+  if (found == params.end()) return std::nullopt;
+  SerdeValue value = std::move(found->second);
+  params.erase(found);
+  return value;
+}
+
+bool takes_bytes_as_bytes(const SerdeConfig& config) {
+  return config.type == "checksum" || config.type == "aesgcm";
+}
+
+Result<DType> dtype_of(SerdeConfig& config) {
+  const std::optional<SerdeValue> value = take(config.params, "dtype");
+  if (!value) {
+    if (takes_bytes_as_bytes(config)) return DType::uint8;
+    return Status(Code::invalid, "serde " + config.type +
+                                     ": dtype: missing, expected the element type of the KV "
+                                     "cache, such as bfloat16");
+  }
+  const auto* name = std::get_if<std::string>(&*value);
+  const std::optional<DType> dtype = name == nullptr ? std::nullopt : parse_dtype(*name);
+  if (!dtype) {
+    return Status(Code::invalid, "serde " + config.type +
+                                     ": dtype: expected a name such as bfloat16, float16, float32");
+  }
+  return *dtype;
+}
+
+Result<size_t> workers_of(SerdeConfig& config) {
+  const std::optional<SerdeValue> value = take(config.params, "max_workers");
+  if (!value) return std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 4);
+  const auto* number = std::get_if<int64_t>(&*value);
+  if (number == nullptr || *number < 1 || *number > kWorkersMax) {
+    return Status(Code::invalid, "serde " + config.type + ": max_workers: expected 1 to " +
+                                     std::to_string(kWorkersMax));
+  }
+  return static_cast<size_t>(*number);
+}
+
+Status check_shapeless(const SerdeConfig& config) {
+  for (const char* name : {"int8", "int4", "k16v8"}) {
+    if (config.type != name) continue;
+    return {Code::invalid,
+            "serde " + config.type +
+                ": needs the shape of the tensor, which a connector does not know; use it as "
+                "LMCache's serde \"aerospike_" +
+                config.type + "\""};
+  }
+  const auto stages = config.params.find("stages");
+  if (config.type != "chain" || stages == config.params.end()) return {};
+  const auto* list = std::get_if<std::vector<SerdeConfig>>(&stages->second);
+  if (list == nullptr) return {};  // make_serde() says what is wrong
+  for (const SerdeConfig& stage : *list) AEROKV_TRY(check_shapeless(stage));
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> make_serde_store(std::unique_ptr<Store> inner, SerdeConfig config) {
+  AEROKV_TRY(check_shapeless(config));
+  const Result<DType> dtype = dtype_of(config);
+  if (!dtype) return dtype.error();
+  const Result<size_t> workers = workers_of(config);
+  if (!workers) return workers.error();
+  Result<Serde> serde = make_serde(config);
+  if (!serde) return serde.error();
+  // Says early what would fail with the first object.
+  const Result<size_t> size =
+      serde->serializer->estimate_serialized_size({{*dtype, {int64_t{256}}}});
+  if (!size) return size.error().with_context("serde " + config.type);
+  Result<std::unique_ptr<serde::WorkerPool>> pool = serde::WorkerPool::start(*workers);
+  if (!pool) return pool.error();
+  return std::unique_ptr<Store>(
+      std::make_unique<SerdeStore>(std::move(inner), *std::move(serde), *dtype, *std::move(pool)));
+}
+
+}  // namespace aerokv

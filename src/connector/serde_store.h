@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "aerokv/serde_store.h"
+#include "base/clock.h"
+#include "connector/scratch.h"
+#include "serde/worker_pool.h"
+
+namespace aerokv {
+
+/// The chunk hash and the tenant in a key text of LMCache; see make_serde_store().
+SerdeKey serde_key_of(std::string_view key);
+
+/// The Store that make_serde_store() makes.
+///
+/// A batch is cut into groups of neighbours, about a mebibyte each. A group of puts is encoded by
+/// the pool and then stored; a group of gets is loaded and then decoded by the pool. Groups begin
+/// as their encoded bytes fit into the budget, in the order of their submission.
+class SerdeStore final : public Store {
+ public:
+  SerdeStore(std::unique_ptr<Store> inner, Serde serde, DType dtype,
+             std::unique_ptr<serde::WorkerPool> pool);
+  ~SerdeStore() override;
+
+  using Store::submit;
+  void submit(Operation operation, std::vector<Item> items, BatchDone done,
+              std::optional<TimePoint> end) override;
+  [[nodiscard]] TimePoint deadline(Operation operation,
+                                   const std::vector<Item>& items) const override {
+    return inner_->deadline(operation, items);
+  }
+  void report_damaged(const std::string& key) override { inner_->report_damaged(key); }
+  Result<std::vector<ObjectInfo>> list(uint32_t& cursor, size_t count) override {
+    return inner_->list(cursor, count);
+  }
+  Result<ObjectDetails> inspect(const std::string& key) override { return inner_->inspect(key); }
+  [[nodiscard]] StoreStats stats() const override;
+  [[nodiscard]] StoreLimits limits() const override { return inner_->limits(); }
+  [[nodiscard]] const StoreOptions& options() const override { return inner_->options(); }
+  void close() override;
+
+ private:
+  class OpenBatch;
+  class Group;
+  class PutGroup;
+  class GetGroup;
+
+  [[nodiscard]] Layout layout_of(uint64_t raw_bytes) const;
+  /// The encoded bytes that an item needs at most. Errors: invalid.
+  [[nodiscard]] Result<uint64_t> encoded_bytes_max(uint64_t raw_bytes) const;
+
+  void admit(std::shared_ptr<Group> group);
+  void start_waiting();
+  void release(uint64_t bytes, ScratchPool::Loan loan);
+  void count_refused(Operation operation);
+
+  const std::unique_ptr<Store> inner_;
+  const Serde serde_;
+  const DType dtype_;
+  const uint64_t bytes_max_;
+  ScratchPool scratch_;
+
+  std::mutex mutex_;
+  std::deque<std::shared_ptr<Group>> waiting_;  // guarded by mutex_
+  uint64_t bytes_in_use_ = 0;                   // guarded by mutex_
+  bool starting_ = false;                       // guarded by mutex_: a thread starts groups now
+  bool closed_ = false;                         // guarded by mutex_
+
+  // What the inner store does not see; relaxed.
+  std::array<std::atomic<uint64_t>, kOperations> refused_{};
+  std::atomic<uint64_t> undecodable_{0}, too_large_{0};
+
+  std::unique_ptr<serde::WorkerPool> pool_;  // ends first
+};
+
+}  // namespace aerokv
