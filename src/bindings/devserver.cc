@@ -83,6 +83,7 @@ devserver::Options read_options(const nb::dict& fields) {
   reader.take_text("build", out.build);
   reader.take_number("threads", out.threads);
   reader.take_number("reserve_bytes", out.reserve_bytes);
+  reader.take_number("link_bytes_per_second", out.link_bytes_per_second);
   reader.take_duration("default_timeout_ms", out.default_timeout);
   if (const nb::object timing = reader.take("timing"); !timing.is_none()) {
     out.timing = read_timing(nb::cast<nb::dict>(timing));

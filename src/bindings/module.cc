@@ -14,4 +14,5 @@ NB_MODULE(_native, module) {
   aerokv::bindings::bind_devserver(module);
   aerokv::bindings::bind_store(module);
   aerokv::bindings::bind_connector(module);
+  aerokv::bindings::bind_serde(module);
 }
