@@ -23,7 +23,10 @@ struct Builtin {
 };
 
 constexpr Builtin kBuiltins[] = {
+    {"aesgcm", serde::make_aesgcm},
     {"chain", serde::make_chain},
+    {"checksum", serde::make_checksum},
+    {"fp8", serde::make_fp8},
 };
 
 Result<std::unique_ptr<SerdeProcessor>> make_processor(const Builtin& builtin, SerdeParams params) {
