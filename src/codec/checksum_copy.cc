@@ -13,8 +13,12 @@ namespace {
 // Read once from memory, hashed and copied while it is in the second cache.
 constexpr size_t kBlockBytes = 131072;
 
-// XXH3 has other paths for inputs up to this length.
-constexpr size_t kShortBytes = 240;
+#if defined(__x86_64__)
+// XXH3 has other paths for inputs up to 240 bytes.
+bool is_for_avx2(Bytes source, Kernel kernel) {
+  return (kernel == Kernel::avx2 || kernel == Kernel::avx512) && source.size() > 240;
+}
+#endif
 
 }  // namespace
 
@@ -33,11 +37,17 @@ uint64_t copy_and_hash_blocks(Bytes source, std::byte* target) {
   return XXH3_64bits_digest(&state);
 }
 
+uint64_t xxh3_64(Bytes source, Kernel kernel) {
+#if defined(__x86_64__)
+  if (is_for_avx2(source, kernel)) return xxh3_64_avx2(source);
+#endif
+  static_cast<void>(kernel);
+  return XXH3_64bits(source.data(), source.size());
+}
+
 uint64_t copy_and_hash(Bytes source, std::byte* target, Kernel kernel) {
 #if defined(__x86_64__)
-  if ((kernel == Kernel::avx2 || kernel == Kernel::avx512) && source.size() > kShortBytes) {
-    return copy_and_hash_avx2(source, target);
-  }
+  if (is_for_avx2(source, kernel)) return copy_and_hash_avx2(source, target);
 #endif
   static_cast<void>(kernel);
   return copy_and_hash_blocks(source, target);

@@ -154,36 +154,57 @@ void take_stripes(const std::byte* source, size_t at, size_t count, Accumulator&
   }
 }
 
-}  // namespace
+class NoStores {
+ public:
+  void put(const std::byte*, size_t, __m256i, __m256i) {}
+};
 
-uint64_t copy_and_hash_avx2(Bytes source, std::byte* target) {
-  const std::byte* from = source.data();
-  const size_t length = source.size();
-  const size_t blocks = (length - 1) / kBlockBytes;
-  size_t block = 0;
-  Accumulator sum;
-  if (length >= kStreamBytes) {
-    StreamedStores stores(from, target);
-    for (; block + 1 < blocks; ++block) {
-      take_stripes(from, block * kBlockBytes, kStripesPerBlock, sum, stores);
-      sum.scramble();
-    }
-    _mm_sfence();
-    // The stripes that follow are stored where they belong, over the bytes written ahead.
-  }
-  CachedStores stores(target);
-  for (; block < blocks; ++block) {
-    take_stripes(from, block * kBlockBytes, kStripesPerBlock, sum, stores);
+// Takes the whole blocks from `block` to before `end`.
+template <typename Stores>
+void take_blocks(const std::byte* source, size_t block, size_t end, Accumulator& sum,
+                 Stores& stores) {
+  for (; block < end; ++block) {
+    take_stripes(source, block * kBlockBytes, kStripesPerBlock, sum, stores);
     sum.scramble();
   }
-  const size_t at = blocks * kBlockBytes;
-  const size_t stripes = (length - 1 - at) / kStripeBytes;
-  take_stripes(from, at, stripes, sum, stores);
-  // The last stripe overlaps the one before it.
-  const std::byte* last = from + length - kStripeBytes;
-  sum.add(load(last), load(last + 32), kSecret + kSecretBytes - kStripeBytes - 7);
-  std::memcpy(target + length - kStripeBytes, last, kStripeBytes);
-  return sum.merged(length);
+}
+
+// What follows the whole blocks: stripes, and a last one that overlaps them.
+template <typename Stores>
+uint64_t finish(Bytes source, size_t at, Accumulator& sum, Stores& stores) {
+  take_stripes(source.data(), at, (source.size() - 1 - at) / kStripeBytes, sum, stores);
+  const size_t last = source.size() - kStripeBytes;
+  const __m256i low = load(source.data() + last);
+  const __m256i high = load(source.data() + last + 32);
+  sum.add(low, high, kSecret + kSecretBytes - kStripeBytes - 7);
+  stores.put(source.data() + last, last, low, high);
+  return sum.merged(source.size());
+}
+
+}  // namespace
+
+uint64_t xxh3_64_avx2(Bytes source) {
+  const size_t blocks = (source.size() - 1) / kBlockBytes;
+  Accumulator sum;
+  NoStores stores;
+  take_blocks(source.data(), 0, blocks, sum, stores);
+  return finish(source, blocks * kBlockBytes, sum, stores);
+}
+
+uint64_t copy_and_hash_avx2(Bytes source, std::byte* target) {
+  const size_t blocks = (source.size() - 1) / kBlockBytes;
+  size_t block = 0;
+  Accumulator sum;
+  if (source.size() >= kStreamBytes) {
+    // The last block is left out: what is written ahead must not leave the target.
+    StreamedStores stores(source.data(), target);
+    block = blocks - 1;
+    take_blocks(source.data(), 0, block, sum, stores);
+    _mm_sfence();
+  }
+  CachedStores stores(target);
+  take_blocks(source.data(), block, blocks, sum, stores);
+  return finish(source, blocks * kBlockBytes, sum, stores);
 }
 
 }  // namespace aerokv::codec

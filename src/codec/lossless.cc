@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
-#define XXH_INLINE_ALL
-#include <xxhash.h>
 #define ZSTD_STATIC_LINKING_ONLY  // ZSTD_c_literalCompressionMode
 #include <zstd.h>
 #include <zstd_errors.h>
+
+#include "codec/checksum_copy.h"
 
 namespace aerokv::codec {
 namespace {
@@ -74,14 +74,38 @@ Status set_search(ZSTD_CCtx* context, int level) {
   return set(context, ZSTD_c_compressionLevel, level);
 }
 
+// Whether shorter codes alone can gain nothing, from 64 runs of 64 bytes spread over `plane`. How
+// often two bytes of a sample are equal bounds the bits per byte from below: 1 in 2^7.75 = 215
+// times is at least 7.75 bits. zstd would find out too, but takes as long as for copying the plane
+// thrice.
+bool looks_random(Bytes plane) {
+  constexpr size_t kRuns = 64;
+  constexpr size_t kRunBytes = 64;
+  constexpr uint64_t kSampled = kRuns * kRunBytes;
+  if (plane.size() < 4 * kSampled) return false;
+  std::array<uint32_t, 256> counts{};
+  const size_t stride = (plane.size() - kRunBytes) / (kRuns - 1);
+  for (size_t run = 0; run < kRuns; ++run) {
+    for (const std::byte value : plane.subspan(run * stride, kRunBytes)) {
+      ++counts[std::to_integer<size_t>(value)];
+    }
+  }
+  uint64_t equal_pairs = 0;
+  for (const uint64_t count : counts) equal_pairs += count == 0 ? 0 : count * (count - 1);
+  return equal_pairs * 215 < kSampled * (kSampled - 1);
+}
+
 // Stores `plane` at `target` in at most as many bytes.
 Result<size_t> store_plane(Workspace& work, Bytes plane, int level, std::byte* target) {
   ZSTD_CCtx* context = work.compression.get();
   // What gains less than a thirty-second is not worth the time of its reader.
   const size_t limit = plane.size() - std::max<size_t>(1, plane.size() / 32);
-  AEROKV_TRY(set_codes_only(context));
-  Result<size_t> size = compress(context, plane, {target, limit});
-  if (!size) return size;
+  Result<size_t> size = plane.size();
+  if (level > 1 || !looks_random(plane)) {
+    AEROKV_TRY(set_codes_only(context));
+    size = compress(context, plane, {target, limit});
+    if (!size) return size;
+  }
   if (level > 1) {
     work.trial.resize(limit);
     AEROKV_TRY(set_search(context, level));
@@ -135,14 +159,14 @@ Result<LosslessBlock> encode_block(Bytes source, PlaneShape shape, int level, st
     block.sizes[i] = static_cast<uint32_t>(*size);
     at += *size;
   }
-  block.sum = XXH3_64bits(target, at);
+  block.sum = xxh3_64({target, at}, active_kernel());
   work.shrink();
   return block;
 }
 
 Status decode_block(Bytes source, const LosslessBlock& block, PlaneShape shape,
                     MutableBytes target) {
-  if (XXH3_64bits(source.data(), source.size()) != block.sum) {
+  if (xxh3_64(source, active_kernel()) != block.sum) {
     return {Code::corruption, "the sum of the block is not what the head says"};
   }
   Workspace& work = workspace();
