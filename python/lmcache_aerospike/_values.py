@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 logger = logging.getLogger("lmcache_aerospike")
@@ -107,6 +108,16 @@ def _read_host(entry: object) -> str:
         msg = "port out of range"
         raise ValueError(msg)
     return f"{found['host']}:{port}"
+
+
+def read_serde(value: object) -> dict[str, object]:
+    """A serde: a mapping with a type, or the same as JSON text."""
+    if isinstance(value, str):
+        value = json.loads(value)
+    if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
+        msg = "no mapping with a type"
+        raise ValueError(msg)
+    return dict(value)
 
 
 def read_secret_file(path: str) -> str:

@@ -33,7 +33,7 @@ class Option:
 
     Attributes:
         name: As callers write it, unit included.
-        kind: "text", "hosts", "bytes", "whole number", "true or false", or "choice".
+        kind: "text", "hosts", "bytes", "whole number", "true or false", "choice" or "serde".
         default: What stands when nobody gives it; None where that depends on the cluster.
         unit: "bytes", "seconds", "ms" or nothing.
         effect: What it does, and when to change it.
@@ -66,6 +66,8 @@ class Option:
         """What a good value is, in words."""
         if self.kind == "choice":
             return "one of " + ", ".join(self.choices)
+        if self.kind == "serde":
+            return '{"type": "...", "dtype": "...", ...}, or the same as JSON text'
         if self.kind == "hosts":
             return "host:port[,host:port...], IPv6 as [::1]:3000"
         if self.kind == "true or false":
@@ -288,6 +290,13 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "object, or also the received bytes.",
         choices=("none", "identity", "full"),
     ),
+    Option(
+        "serde",
+        "serde",
+        None,
+        "Objects are encoded on their way to the server and decoded on their way back, without "
+        "a second buffer in LMCache; see docs/reference/serde.md.",
+    ),
 )
 
 BY_NAME: Final[dict[str, Option]] = {
@@ -379,6 +388,7 @@ _READERS: Final[dict[str, Callable[[Option, object], object]]] = {
     "whole number": lambda o, value: _values.read_number(value, o.low, o.high, o.special, int),
     "true or false": lambda _, value: _values.read_flag(value),
     "choice": lambda o, value: _values.read_choice(value, o.choices),
+    "serde": lambda _, value: _values.read_serde(value),
 }
 
 

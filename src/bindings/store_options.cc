@@ -9,9 +9,11 @@
 #include <string_view>
 #include <utility>
 
+#include "aerokv/serde_store.h"
 #include "bindings/errors.h"
 #include "bindings/gil.h"
 #include "bindings/option_reader.h"
+#include "bindings/serde_config.h"
 
 namespace aerokv::bindings {
 namespace {
@@ -30,7 +32,7 @@ constexpr std::array<std::pair<Name, Verify>, 3> kVerifies{
 constexpr std::array<const char*, kOperations> kOperationNames{"get", "put", "exists", "delete",
                                                                "touch"};
 
-StoreOptions read_options(const nb::dict& fields) {
+StoreOptions read_options(const nb::dict& fields, std::optional<SerdeConfig>& serde) {
   StoreOptions out;
   OptionReader reader(fields, "option");
   reader.take_text("hosts", out.hosts);
@@ -63,6 +65,9 @@ StoreOptions read_options(const nb::dict& fields) {
   reader.take_duration("write_request_timeout_ms", out.write_request_timeout);
   reader.take_duration("connect_timeout_ms", out.connect_timeout);
   reader.take_duration("tend_interval_ms", out.tend_interval);
+  if (const nb::object dict = reader.take("serde"); !dict.is_none()) {
+    serde = read_serde_config(dict, "serde");
+  }
   reader.finish();
   return out;
 }
@@ -81,11 +86,15 @@ nb::dict node_dict(const StoreStats::NodeStats& node) {
 }  // namespace
 
 std::shared_ptr<Store> open_store(const nb::dict& options) {
-  StoreOptions parsed = read_options(options);
+  std::optional<SerdeConfig> serde;
+  StoreOptions parsed = read_options(options, serde);
   std::optional<Result<std::unique_ptr<Store>>> opened;
   {
     const GilReleased released;
     opened.emplace(Store::open(std::move(parsed)));
+    if (serde && opened->has_value()) {
+      opened.emplace(make_serde_store(*std::move(*opened), *std::move(serde)));
+    }
   }
   if (!opened->has_value()) raise(opened->error(), During::open);
   return std::move(*opened).value();

@@ -65,7 +65,7 @@ void Connection::on_events(uint32_t events) {
   // also saves the client a wake-up. Large requests are answered as they come.
   size_t received = 0;
   for (int round = 0; round < kReceiveRounds && !ended_; ++round) {
-    if (!is_receiving()) break;
+    if (!is_receiving() || !is_free(link_in())) break;
     const size_t bytes = receive();
     if (bytes == 0) break;
     serve();
@@ -79,6 +79,7 @@ void Connection::on_events(uint32_t events) {
 }
 
 void Connection::on_ready() {
+  link_is_busy_ = false;
   if (is_frozen() || ended_) return update_interest();
   release_held(SteadyClock::now());
   flush();
@@ -106,7 +107,7 @@ size_t Connection::receive() {
     parts[count++] = {at, bytes};
     wanted += bytes;
   };
-  const size_t large_left = large_ ? large_bytes_ - large_filled_ : 0;
+  const size_t large_left = link_in().turn(large_ ? large_bytes_ - large_filled_ : 0);
   if (large_left > 0) add(large_.data() + large_filled_, large_left);
   if (large_left == 0 && begin_ > 0 && input_.size() - end_ < kLargeMin) {
     std::memmove(input_.data(), input_.data() + begin_, end_ - begin_);
@@ -114,7 +115,11 @@ size_t Connection::receive() {
     begin_ = 0;
   }
   const size_t room = input_.size() - end_;
-  add(input_.data() + end_, large_left > 0 || expects_large_ ? std::min(room, kHeadBytes) : room);
+  // Nothing may be read behind a large body that is not complete.
+  const bool is_turn = large_ && large_filled_ + large_left < large_bytes_;
+  if (!is_turn) {
+    add(input_.data() + end_, large_left > 0 || expects_large_ ? std::min(room, kHeadBytes) : room);
+  }
 
   msghdr message{};
   message.msg_iov = parts.data();
@@ -131,6 +136,7 @@ size_t Connection::receive() {
   const auto bytes = static_cast<size_t>(got);
   service_.counters[static_cast<size_t>(node())].bytes_in.fetch_add(bytes,
                                                                     std::memory_order_relaxed);
+  link_in().carry(bytes);
   const size_t to_large = std::min(bytes, large_left);
   large_filled_ += to_large;
   end_ += bytes - to_large;
@@ -394,6 +400,18 @@ void Connection::finish_message() {
   end_message();
 }
 
+// ---- links of limited speed
+
+/// False if the link carries the bytes of others; a timer will call on_ready().
+bool Connection::is_free(const Link& link) {
+  if (!link.is_limited()) return true;
+  const TimePoint free_at = link.free_at();
+  if (free_at <= SteadyClock::now()) return true;
+  if (!link_is_busy_) worker_.wake_at(*this, free_at);
+  link_is_busy_ = true;
+  return false;
+}
+
 // ---- sending
 
 void Connection::release_held(TimePoint now) {
@@ -406,10 +424,15 @@ void Connection::release_held(TimePoint now) {
 
 void Connection::flush() {
   while (!out_.empty()) {
+    if (!is_free(link_out())) return;
     std::array<iovec, kSendParts> parts;
     msghdr message{};
     message.msg_iov = parts.data();
     message.msg_iovlen = out_.next_parts(parts.data(), parts.size());
+    if (link_out().is_limited()) {  // the first part alone
+      message.msg_iovlen = 1;
+      parts[0].iov_len = link_out().turn(parts[0].iov_len);
+    }
     const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0) {
       if (errno == EINTR) continue;
@@ -417,6 +440,7 @@ void Connection::flush() {
       return;
     }
     out_.mark_sent(static_cast<uint64_t>(sent));
+    link_out().carry(static_cast<size_t>(sent));
     service_.counters[static_cast<size_t>(node())].bytes_out.fetch_add(static_cast<uint64_t>(sent),
                                                                        std::memory_order_relaxed);
   }
@@ -431,7 +455,7 @@ void Connection::flush() {
 void Connection::update_interest() {
   if (ended_) return;
   uint32_t wanted = 0;
-  if (!is_frozen()) {
+  if (!is_frozen() && !link_is_busy_) {
     if (is_receiving()) wanted |= EPOLLIN;
     if (!out_.empty()) wanted |= EPOLLOUT;
   }

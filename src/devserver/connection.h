@@ -63,6 +63,11 @@ class Connection {
   bool begin_fault();
   void answer_with_code(uint8_t code, Answer& out) const;
 
+  // Links of limited speed.
+  [[nodiscard]] Link& link_in() const { return service_.links_in[static_cast<size_t>(node())]; }
+  [[nodiscard]] Link& link_out() const { return service_.links_out[static_cast<size_t>(node())]; }
+  bool is_free(const Link& link);
+
   // Sending.
   [[nodiscard]] Answer& output();
   void flush();
@@ -102,6 +107,7 @@ class Connection {
   bool close_after_flush_ = false;
   bool ended_ = false;
   uint32_t interest_ = 0;
+  bool link_is_busy_ = false;  // a timer tells when it is free
 };
 
 }  // namespace aerokv::devserver

@@ -59,6 +59,8 @@ struct Options {
   /// Memory for new records whose pages are touched before they are needed, by a thread of its own:
   /// a fresh page costs more than what is received into it.
   uint64_t reserve_bytes = 0;
+  /// What the network link of each node carries in each direction; 0 = no limit.
+  uint64_t link_bytes_per_second = 0;
 };
 
 struct Endpoint {

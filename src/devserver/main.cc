@@ -19,7 +19,7 @@ constexpr const char* kUsage =
     "  [--namespace NAME[,size=2G][,nsup=120][,max-record-size=1M][,default-ttl=0]\n"
     "               [,allow-ttl-without-nsup=true]] ... [--user NAME:PASSWORD[:read|:write]] ...\n"
     "  [--threads N] [--cluster-name NAME] [--session-ttl SECONDS] [--migration-us N]\n"
-    "  [--detection-ms N] [--join-ms N] [--reserve 512M]\n"
+    "  [--detection-ms N] [--join-ms N] [--reserve 512M] [--link 100M]\n"
     "Commands on stdin, one a line: stop N, start N, pause N, resume N, settle; each is answered\n"
     "by ok or an error. The end of stdin or SIGTERM ends the server.\n";
 
@@ -104,6 +104,8 @@ Status take_option(const std::string& key, const std::string& value, dev::Option
     options.replication = count;
   } else if (key == "--reserve") {
     options.reserve_bytes = *parsed;
+  } else if (key == "--link") {
+    options.link_bytes_per_second = *parsed;
   } else if (key == "--threads") {
     options.threads = count;
   } else if (key == "--session-ttl") {

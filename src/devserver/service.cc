@@ -28,6 +28,10 @@ Service::Service(Options o, std::vector<Endpoint> e)
       users(options.users, options.session_ttl),
       counters(static_cast<size_t>(options.nodes)),
       recent_tasks_(static_cast<size_t>(options.nodes)) {
+  for (int node = 0; node < options.nodes; ++node) {
+    links_in.emplace_back(options.link_bytes_per_second);
+    links_out.emplace_back(options.link_bytes_per_second);
+  }
   for (const NamespaceOptions& ns : options.namespaces) {
     namespaces.emplace_back(ns, options.nodes, pool);
     last_nsup_.emplace_back(static_cast<size_t>(options.nodes), started_);

@@ -17,6 +17,7 @@
 #include "devserver/cluster.h"
 #include "devserver/execute.h"
 #include "devserver/fault_plan.h"
+#include "devserver/link.h"
 #include "devserver/request.h"
 #include "devserver/security.h"
 #include "devserver/storage.h"
@@ -90,6 +91,7 @@ class Service {
   Security users;
   FaultPlan faults;
   std::deque<NodeCounters> counters;
+  std::deque<Link> links_in, links_out;  ///< of each node
 
  private:
   friend class SingleRun;

@@ -344,5 +344,26 @@ TEST(AnswerTest, sent_in_any_pieces_it_is_the_same_bytes) {
   }
 }
 
+TEST_F(StorageTest, a_limited_link_carries_no_more_and_loses_nothing) {
+  Options options;
+  options.link_bytes_per_second = 20'000'000;
+  start(std::move(options));
+  RawClient client = connect();
+  RawClient other = connect();
+  const ByteVector value = pattern(900'000, 3);
+  const TimePoint begin = SteadyClock::now();
+  for (int i = 0; i < 4; ++i) {
+    RawClient& either = i % 2 == 0 ? client : other;
+    ASSERT_EQ(ask_code(either, put_of("k" + std::to_string(i), value)), 0);
+  }
+  const TimePoint stored = SteadyClock::now();
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(value_of(ask_unit(client, get_of("k" + std::to_string(i)))), value);
+  }
+  // 3.6 MB at 20 MB/s are 180 ms each way; the first 64 KiB and the catching up are free.
+  EXPECT_GE(stored - begin, milliseconds(150));
+  EXPECT_GE(SteadyClock::now() - stored, milliseconds(150));
+}
+
 }  // namespace
 }  // namespace aerokv::devserver_test

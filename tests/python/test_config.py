@@ -64,6 +64,7 @@ def test_every_native_option_reaches_the_engine(server: _native.DevServer) -> No
         "verify": "full",
         "default_ttl_seconds": -1,
         "use_services_alternate": False,
+        "serde": {"type": "checksum"},
     }
     for option in OPTIONS:
         if option.native and option.name not in other:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from lmcache_aerospike import _log, _native
-from lmcache_aerospike.commands.specs import parse_fault, parse_namespace, parse_reserve, parse_user
+from lmcache_aerospike.commands.specs import parse_bytes, parse_fault, parse_namespace, parse_user
 
 _NAMESPACE_HELP = (
     "A namespace: name[,size=1G][,nsup=120][,max-record-size=1M][,default-ttl=0]"
@@ -27,7 +27,8 @@ def serve(
     replication: Annotated[int, typer.Option(help="Copies of each record.")] = 2,
     namespace: Annotated[list[str] | None, typer.Option(help=_NAMESPACE_HELP)] = None,
     user: Annotated[
-        list[str] | None, typer.Option(help="name:password. Without users, logins are refused.")
+        list[str] | None,
+        typer.Option(help="name:password[:read|:write]. Without users, logins are refused."),
     ] = None,
     fault: Annotated[
         list[str] | None,
@@ -37,6 +38,9 @@ def serve(
     reserve: Annotated[
         str, typer.Option(help="Memory for new records that is made ready before it is needed.")
     ] = "256M",
+    link: Annotated[
+        str, typer.Option(help="Bytes a second through the link of each node; 0 = no limit.")
+    ] = "0",
 ) -> None:
     """Run a development server: in memory, no root; for tests, demos and single machines.
 
@@ -55,7 +59,8 @@ def serve(
         namespaces=[parse_namespace(text) for text in namespace or ["lmcache"]],
         users=[parse_user(text) for text in user or ()],
         threads=threads,
-        reserve_bytes=parse_reserve(reserve),
+        reserve_bytes=parse_bytes("--reserve", reserve),
+        link_bytes_per_second=parse_bytes("--link", link),
     ) as server:
         for entry in faults:
             server.add_fault(**entry)

@@ -42,22 +42,26 @@ def parse_namespace(text: str) -> dict[str, Any]:
     return options
 
 
-def parse_reserve(text: str) -> int:
-    """Bytes of memory from "256M"; "0" for none."""
+def parse_bytes(option: str, text: str) -> int:
+    """The bytes that an option gives as "256M"; "0" for none."""
     try:
         return parse_size(text)
     except ValueError as error:
-        msg = f"--reserve: {error}"
+        msg = f"{option}: {error}"
         raise AerospikeConfigError(msg) from None
 
 
 def parse_user(text: str) -> dict[str, Any]:
-    """A user of the development server from "name:password"."""
+    """A user of the development server from "name:password[:read|:write]"."""
     name, colon, password = text.partition(":")
     if not name or not colon:
-        msg = "--user: expected name:password"
+        msg = "--user: expected name:password[:read|:write]"
         raise AerospikeConfigError(msg)
-    return {"name": name, "password": password}
+    user: dict[str, Any] = {"name": name, "password": password}
+    for right, other in (("read", "can_write"), ("write", "can_read")):
+        if password.endswith(":" + right):
+            user.update({"password": password.removesuffix(":" + right), other: False})
+    return user
 
 
 def parse_fault(text: str) -> dict[str, Any]:
