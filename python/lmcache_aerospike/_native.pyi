@@ -256,6 +256,7 @@ class DevServer:
         build: str = ...,
         threads: int = ...,
         reserve_bytes: int = ...,
+        link_bytes_per_second: int = ...,
         default_timeout_ms: int = ...,
         timing: dict[str, int] | None = ...,
     ) -> None:
@@ -275,6 +276,7 @@ class DevServer:
             build: Version that the nodes report.
             threads: That serve connections; 0 = up to 4.
             reserve_bytes: Memory for new records that is touched before it is needed.
+            link_bytes_per_second: What the link of each node carries in each direction; 0 = all.
             default_timeout_ms: Of requests that give none.
             timing: detection_ms, join_ms, resume_ms, map_change_ms, migration_us.
         """
@@ -333,6 +335,118 @@ class DevServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
+
+class Serializer:
+    """Turns a tensor into bytes. Immutable, thread-safe; calls release the GIL.
+
+    Raises (all calls):
+        InvalidArgumentError: Memory that cannot be used, a type or shape that the format does not
+            take, or a target that is too small.
+        TypeError: An object without memory.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        """Make one from its configuration: type and parameters."""
+
+    @property
+    def tag(self) -> str:
+        """The format and all parameters that a reader must share, without secrets."""
+
+    def serialize(self, src: object, dst: object, key: object | None = None) -> int:
+        """Write the serialized form of src to the front of dst and return its bytes."""
+
+    def estimate_serialized_size(self, layout: object) -> int:
+        """An upper bound of what serialize() writes for tensors of this layout."""
+
+class Deserializer:
+    """Turns bytes back into a tensor. Immutable, thread-safe; calls release the GIL.
+
+    Raises (all calls):
+        InvalidArgumentError: Memory that cannot be used, or bytes of another format or size.
+        CorruptionError: Truncated or damaged bytes, or those of another key.
+        AerospikeDeniedError: Authentication failed.
+        TypeError: An object without memory.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        """Make one from its configuration: type and parameters."""
+
+    @property
+    def tag(self) -> str:
+        """The format and all parameters that the writer must share, without secrets."""
+
+    def deserialize(self, src: object, dst: object, key: object | None = None) -> None:
+        """Fill dst from the bytes at the front of src. After an error its content is undefined."""
+
+class MultiSerializer:
+    """Turns a group of tensors into bytes; None stands for an absent one."""
+
+    @property
+    def group_size(self) -> int: ...
+    def serialize(self, src: Sequence[object], dst: object, key: object | None = None) -> int: ...
+    def estimate_serialized_size(self, layout_descs: Sequence[object]) -> int: ...
+
+class MultiDeserializer:
+    """Turns bytes back into a group of tensors; nothing is made for None."""
+
+    @property
+    def group_size(self) -> int: ...
+    def deserialize(
+        self, src: object, dst: Sequence[object], key: object | None = None
+    ) -> None: ...
+
+class SerdeProcessor:
+    """Serializes and deserializes on threads of its own. Thread-safe.
+
+    Memory is held from the submit until the result was taken, or close() has returned.
+
+    Raises (all calls but close):
+        ClosedError: After close() (submits only), or in a forked child.
+    """
+
+    def __init__(self, serializer: Serializer, deserializer: Deserializer, workers: int) -> None:
+        """Start 1 to 256 threads for a pair."""
+
+    @staticmethod
+    def create(config: dict[str, Any]) -> SerdeProcessor:
+        """Make one for a built-in format from its configuration, `max_workers` included."""
+
+    def get_serialize_event_fd(self) -> int: ...
+    def get_deserialize_event_fd(self) -> int: ...
+    def submit_serialize(
+        self,
+        src_objs: Sequence[object],
+        dst_objs: Sequence[object],
+        keys: Sequence[object | None] | None = None,
+    ) -> int:
+        """Start to serialize objects into buffers; returns the id of the task."""
+
+    def submit_deserialize(
+        self,
+        src_objs: Sequence[object],
+        dst_objs: Sequence[object],
+        keys: Sequence[object | None] | None = None,
+    ) -> int:
+        """Start to deserialize buffers into objects; returns the id of the task."""
+
+    def query_serialize_result(self, task_id: int) -> bool | None:
+        """True or False once for each task, None before and after.
+
+        Calls set_used_size() of the targets that have it before it returns True.
+        """
+
+    def query_deserialize_result(self, task_id: int) -> bool | None:
+        """True or False once for each task, None before and after."""
+
+    def estimate_serialized_size(self, layout: object) -> int: ...
+    def last_errors(self) -> list[tuple[int, int, AerospikeConnectorError]]:
+        """The newest failures, oldest first: (task id, index in the task, error)."""
+
+    def close(self) -> None:
+        """End what has not begun, wait for what has, free threads and buffers. Idempotent."""
+
+def serde_types() -> list[str]:
+    """The names of the built-in formats."""
 
 def open_log() -> int:
     """Start to collect log lines; returns a descriptor that is readable while some wait."""

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from lmcache_aerospike import _log, _native
+from lmcache_aerospike import _lmcache, _log, _native
 from lmcache_aerospike.config import Config
 
 __all__ = ["AerospikeNativeConnector"]
+
+_lmcache.register_serdes()
 
 
 class AerospikeNativeConnector(_native.Connector):

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Serializers between KV tensors and the bytes that are stored. Needs neither LMCache nor torch."""
+
+from __future__ import annotations
+
+from lmcache_aerospike.serde._base import (
+    Deserializer,
+    KeyLike,
+    LayoutGroup,
+    MultiDeserializer,
+    MultiSerializer,
+    SerdeConfig,
+    SerdeFailure,
+    SerdeKey,
+    SerdeProcessor,
+    SerdeTaskId,
+    Serializer,
+    Tensor,
+    TensorGroup,
+    Tensors,
+)
+from lmcache_aerospike.serde._formats import (
+    AesGcmDeserializer,
+    AesGcmSerializer,
+    ChainDeserializer,
+    ChainSerializer,
+    ChecksumDeserializer,
+    ChecksumSerializer,
+    Fp8QuantizationDeserializer,
+    Fp8QuantizationSerializer,
+    Int4Deserializer,
+    Int4Serializer,
+    Int8Deserializer,
+    Int8Serializer,
+    K16V8Deserializer,
+    K16V8Serializer,
+    LosslessDeserializer,
+    LosslessSerializer,
+    native_config,
+)
+from lmcache_aerospike.serde._multi import (
+    single_to_multi_deserializer,
+    single_to_multi_serializer,
+    validate_group_size,
+)
+from lmcache_aerospike.serde._processor import AsyncSerdeProcessor
+from lmcache_aerospike.serde._registry import (
+    create_serde_processor,
+    get_registered_serde_types,
+    register_serde_factory,
+)
+
+__all__ = [
+    "AesGcmDeserializer",
+    "AesGcmSerializer",
+    "AsyncSerdeProcessor",
+    "ChainDeserializer",
+    "ChainSerializer",
+    "ChecksumDeserializer",
+    "ChecksumSerializer",
+    "Deserializer",
+    "Fp8QuantizationDeserializer",
+    "Fp8QuantizationSerializer",
+    "Int4Deserializer",
+    "Int4Serializer",
+    "Int8Deserializer",
+    "Int8Serializer",
+    "K16V8Deserializer",
+    "K16V8Serializer",
+    "KeyLike",
+    "LayoutGroup",
+    "LosslessDeserializer",
+    "LosslessSerializer",
+    "MultiDeserializer",
+    "MultiSerializer",
+    "SerdeConfig",
+    "SerdeFailure",
+    "SerdeKey",
+    "SerdeProcessor",
+    "SerdeTaskId",
+    "Serializer",
+    "Tensor",
+    "TensorGroup",
+    "Tensors",
+    "create_serde_processor",
+    "get_registered_serde_types",
+    "native_config",
+    "register_serde_factory",
+    "single_to_multi_deserializer",
+    "single_to_multi_serializer",
+    "validate_group_size",
+]
