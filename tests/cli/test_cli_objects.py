@@ -51,6 +51,20 @@ def test_many_files_are_named_by_their_paths(command: Command) -> None:
     assert command("get", "many-299.bin").out == data(299)
 
 
+def test_objects_of_a_serde_say_so(command: Command) -> None:
+    option = ("--option", 'serde={"type": "fp8", "dtype": "bfloat16"}')
+    numbers = b"\x80\x3f" * 5000  # 1.0, which fp8 keeps
+    assert command("put", "-", "--key", "encoded", *option, stdin=numbers).code == 0
+    assert command("get", "encoded", *option).out == numbers
+    plain = command("get", "encoded")
+    assert (plain.code, plain.out) == (1, b"")
+    assert "stored with serde fp8:float8_e4m3fn; to decode it, give --option serde=" in plain.errors
+    shown = command("stat", "encoded")
+    assert "fp8:float8_e4m3fn, 9.77 KiB before it" in shown.text
+    assert command("stat", "encoded", "--json").json["raw_bytes"] == len(numbers)
+    assert "encoded (fp8:float8_e4m3fn)" in command("ls", "--prefix", "encoded").text
+
+
 def test_a_miss_is_exit_code_1_and_leaves_no_file(command: Command) -> None:
     (command.folder / "out").write_text("old")
     result = command("get", "absent", "-o", "out")

@@ -272,14 +272,14 @@ TEST_F(SerdeStoreTest, CloseDuringFlightEndsEveryBatchOnce) {
     StoreOptions options = options_for(*server_);
     options.max_bytes_in_flight = round % 2 == 0 ? 3 << 20 : 256 << 20;
     std::unique_ptr<Store> store = halving_store(options, halving_);
-    std::vector<Buffer> targets(8, Buffer(payload.size()));
+    std::vector<Buffer> targets(16, Buffer(payload.size()));
     std::atomic<int> ended{0};
     std::atomic<size_t> results{0};
-    for (int i = 0; i < 8; ++i) {
+    for (size_t i = 0; i < 8; ++i) {
       std::vector<Item> items;
-      for (int k = 0; k < 4; ++k) {
+      for (size_t k = 0; k < 4; ++k) {
         const std::string key = "k" + std::to_string(4 * i + k);
-        items.push_back(i % 2 == 0 ? put_item(key, payload) : get_item(key, targets[k + i / 2]));
+        items.push_back(i % 2 == 0 ? put_item(key, payload) : get_item(key, targets[4 * (i / 2) + k]));
       }
       store->submit(i % 2 == 0 ? Operation::put : Operation::get, std::move(items),
                     [&](const std::vector<ItemResult>& given) {

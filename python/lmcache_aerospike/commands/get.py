@@ -8,13 +8,16 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lmcache_aerospike.commands.progress import TransferBar
 from lmcache_aerospike.commands.session import MISS, Session, bytes_text, stop
 from lmcache_aerospike.errors import AerospikeConfigError
+
+if TYPE_CHECKING:
+    from lmcache_aerospike._native import ObjectDetails
 
 
 def get(
@@ -38,7 +41,7 @@ def get(
     if data is None:
         if session.json:
             session.write_json({"key": key, "found": False})
-        session.say(f"lmcache-aerospike: {key}: not found")
+        session.say(f"lmcache-aerospike: {key}: {_why_missing(details)}")
         stop(MISS)
     seconds = time.monotonic() - started
     if output == "-":
@@ -53,6 +56,15 @@ def get(
     else:
         rate = bytes_text(len(data) / max(seconds, 1e-9))
         session.say(f"loaded {bytes_text(len(data))} in {seconds:.2f} s ({rate}/s)")
+
+
+def _why_missing(details: ObjectDetails | None) -> str:
+    if details is None or details["serde"] is None:
+        return "not found"
+    return (
+        f"stored with serde {details['serde']}; to decode it, give "
+        """--option serde='{"type": "...", "dtype": "..."}' as its writer has it"""
+    )
 
 
 def _write(path: Path, data: bytes) -> None:

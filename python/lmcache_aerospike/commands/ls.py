@@ -57,7 +57,8 @@ def _table(rows: list[ObjectInfo]) -> Table:
     now = time.time()
     for row in rows:
         name = row["key"] if row["key"] is not None else f"(digest {row['digest']})"
-        note = "" if row["ready"] else " (not ready)"
+        note = f" ({row['serde']})" if row["serde"] else ""
+        note += "" if row["ready"] else " (not ready)"
         table.add_row(
             Text(name + note),
             bytes_text(row["bytes"]),

@@ -55,6 +55,12 @@ def _pairs(rows: dict[str, str]) -> Table:
     return table
 
 
+def _serde_text(details: ObjectDetails) -> str:
+    if details["serde"] is None:
+        return "none"
+    return f"{details['serde']}, {bytes_text(details['raw_bytes'])} before it"
+
+
 def _show_object(session: Session, details: ObjectDetails) -> None:
     sums = [n for n, has in (("xxh3", "has_sums"), ("crc32", "has_crc32")) if details[has]]  # type: ignore[literal-required]
     session.output.print(
@@ -63,6 +69,7 @@ def _show_object(session: Session, details: ObjectDetails) -> None:
                 "key": details["key"] or "(not stored)",
                 "digest": details["digest"],
                 "bytes": f"{details['bytes']} ({bytes_text(details['bytes'])})",
+                "serde": _serde_text(details),
                 "segments": f"{details['segment_count']} of {details['segment_bytes']} bytes",
                 "age": duration_text(time.time() - details["created_at"]),
                 "expires in": duration_text(details["expires_in"]),
