@@ -27,6 +27,9 @@ constexpr Builtin kBuiltins[] = {
     {"chain", serde::make_chain},
     {"checksum", serde::make_checksum},
     {"fp8", serde::make_fp8},
+    {"int4", serde::make_int4},
+    {"int8", serde::make_int8},
+    {"lossless", serde::make_lossless},
 };
 
 Result<std::unique_ptr<SerdeProcessor>> make_processor(const Builtin& builtin, SerdeParams params) {
