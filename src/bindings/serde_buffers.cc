@@ -185,9 +185,9 @@ void MemoryFinder::from_memory_object() {
 }
 
 void MemoryFinder::from_torch() {
-  const nb::object device = value_.attr("device").attr("type");
-  if (const auto type = nb::cast<std::string_view>(nb::str(device)); type != "cpu") {
-    fail("a tensor on device " + std::string(type), "one in CPU memory");
+  const nb::str device = nb::str(value_.attr("device").attr("type"));
+  if (std::string_view(device.c_str()) != "cpu") {
+    fail(std::string("a tensor on device ") + device.c_str(), "one in CPU memory");
   }
   if (const nb::str layout = nb::str(nb::getattr(value_, "layout", nb::str("torch.strided")));
       std::string_view(layout.c_str()) != "torch.strided") {
