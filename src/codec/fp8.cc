@@ -13,6 +13,11 @@ namespace {
 
 const Fp8Kernels& kernels_of(Kernel kernel) {
   switch (kernel) {
+#if defined(__x86_64__)
+    case Kernel::avx2:
+    case Kernel::avx512:
+      return kFp8Avx2;
+#endif
     default:
       return kFp8Scalar;
   }

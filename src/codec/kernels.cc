@@ -7,16 +7,30 @@
 
 #include "base/log.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 namespace aerokv::codec {
 namespace {
+
+#if defined(__x86_64__)
+// clang 14 has no name for it.
+bool has_f16c() {
+  unsigned registers[4] = {};
+  return __get_cpuid(1, &registers[0], &registers[1], &registers[2], &registers[3]) != 0 &&
+         (registers[2] & bit_F16C) != 0;
+}
+#endif
 
 std::vector<Kernel> detect() {
   std::vector<Kernel> found = {Kernel::scalar};
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    found.push_back(Kernel::avx2);
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) {
+  if (__builtin_cpu_supports("avx2") && has_f16c()) found.push_back(Kernel::avx2);
+  // Zen 4, Ice Lake and newer; the first processors with AVX-512 slowed down for it anyway.
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+      __builtin_cpu_supports("avx512vbmi")) {
     found.push_back(Kernel::avx512);
   }
 #elif defined(__aarch64__)
