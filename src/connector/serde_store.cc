@@ -138,7 +138,7 @@ class SerdeStore::Group : public std::enable_shared_from_this<Group> {
   SerdeStore& store_;
   const std::shared_ptr<OpenBatch> batch_;
   std::vector<Member> members_;
-  ScratchPool::Loan loan_;
+  serde::ScratchPool::Loan loan_;
 
  private:
   uint64_t bytes_ = 0;
@@ -241,6 +241,7 @@ class SerdeStore::GetGroup final : public Group {
       out.key = item(member).key;
       out.target = frame(member);
       out.serde = store_.serde_.tag;
+      out.is_shorter = !store_.serde_.serializer->is_exact_size();
     }
     store_.inner_->submit(
         Operation::get, std::move(items),
@@ -452,7 +453,7 @@ void SerdeStore::start_waiting() {
   starting_ = false;
 }
 
-void SerdeStore::release(uint64_t bytes, ScratchPool::Loan loan) {
+void SerdeStore::release(uint64_t bytes, serde::ScratchPool::Loan loan) {
   scratch_.give_back(std::move(loan));
   {
     const std::scoped_lock lock(mutex_);

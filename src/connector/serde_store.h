@@ -10,7 +10,7 @@
 
 #include "aerokv/serde_store.h"
 #include "base/clock.h"
-#include "connector/scratch.h"
+#include "serde/scratch.h"
 #include "serde/worker_pool.h"
 
 namespace aerokv {
@@ -58,14 +58,14 @@ class SerdeStore final : public Store {
 
   void admit(std::shared_ptr<Group> group);
   void start_waiting();
-  void release(uint64_t bytes, ScratchPool::Loan loan);
+  void release(uint64_t bytes, serde::ScratchPool::Loan loan);
   void count_refused(Operation operation);
 
   const std::unique_ptr<Store> inner_;
   const Serde serde_;
   const DType dtype_;
   const uint64_t bytes_max_;
-  ScratchPool scratch_;
+  serde::ScratchPool scratch_;
 
   std::mutex mutex_;
   std::deque<std::shared_ptr<Group>> waiting_;  // guarded by mutex_

@@ -20,6 +20,8 @@ class AesGcmSerializer final : public Serializer {
     return *bytes + codec::kAesGcmOverhead;
   }
 
+  [[nodiscard]] bool is_exact_size() const override { return true; }
+
  private:
   // One authenticated stream: one thread does it.
   Result<size_t> encode(const ObjectView& src, MutableBytes dst, const SerdeKey& key,

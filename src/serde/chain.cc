@@ -10,6 +10,7 @@
 #include "codec/chain_frame.h"
 #include "serde/builtin.h"
 #include "serde/params.h"
+#include "serde/scratch.h"
 
 namespace aerokv::serde {
 namespace {
@@ -39,25 +40,42 @@ Result<std::vector<uint64_t>> bounds_of(const Stages& stages, const Layout& layo
   return bounds;
 }
 
-/// Memory that is not cleared first.
+// Kept between objects by each chain, for both directions.
+constexpr uint64_t kIdleScratchBytesMax = 64 << 20;
+
+/// Room for what lies between two stages.
 class Scratch {
  public:
-  MutableBytes take(uint64_t size) {
-    if (size > size_) {
-      bytes_ = std::make_unique_for_overwrite<std::byte[]>(size);
+  explicit Scratch(ScratchPool& pool) : pool_(pool) {}
+  ~Scratch() { pool_.give_back(std::move(loan_)); }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  Result<MutableBytes> take(uint64_t size) {
+    if (size > size_ || loan_.data() == nullptr) {
+      pool_.give_back(std::move(loan_));
+      loan_ = pool_.borrow(size);
       size_ = size;
     }
-    return {bytes_.get(), size};
+    if (loan_.data() != nullptr) return MutableBytes(loan_.data(), static_cast<size_t>(size));
+    return Status(Code::overloaded, "chain: no memory for " + std::to_string(size) + " bytes");
   }
 
  private:
-  std::unique_ptr<std::byte[]> bytes_;
+  ScratchPool& pool_;
+  ScratchPool::Loan loan_;
   uint64_t size_ = 0;
 };
 
 class ChainSerializer final : public Serializer {
  public:
-  explicit ChainSerializer(std::shared_ptr<const Stages> stages) : stages_(std::move(stages)) {}
+  ChainSerializer(std::shared_ptr<const Stages> stages, std::shared_ptr<ScratchPool> scratch)
+      : stages_(std::move(stages)), scratch_(std::move(scratch)) {}
+
+  [[nodiscard]] bool is_exact_size() const override {
+    return std::all_of(stages_->begin(), stages_->end(),
+                       [](const Stage& stage) { return stage.serde.serializer->is_exact_size(); });
+  }
 
   [[nodiscard]] Result<size_t> estimate_serialized_size(const Layout& layout) const override {
     const Result<std::vector<uint64_t>> bounds = bounds_of(*stages_, layout);
@@ -75,31 +93,35 @@ class ChainSerializer final : public Serializer {
       return Status(Code::invalid, "chain: target of " + std::to_string(dst.size()) +
                                        " bytes, expected at least " + std::to_string(header));
     }
-    Scratch scratch[2];
+    Scratch scratch[2] = {Scratch(*scratch_), Scratch(*scratch_)};
     std::vector<uint64_t> output_bytes;
     Layout layout = src.layout;
     Bytes source = src.bytes;
     for (size_t i = 0; i < stages_->size(); ++i) {
       const Stage& stage = (*stages_)[i];
       const bool is_last = i + 1 == stages_->size();
-      const MutableBytes target = is_last ? dst.subspan(header) : scratch[i % 2].take((*bounds)[i]);
+      const Result<MutableBytes> target =
+          is_last ? dst.subspan(header) : scratch[i % 2].take((*bounds)[i]);
+      if (!target) return target.error();
       const Result<size_t> written =
-          stage.serde.serializer->serialize({layout, source}, target, key, parallel);
+          stage.serde.serializer->serialize({layout, source}, *target, key, parallel);
       if (!written) return written.error().with_context("chain: " + stage.name);
       output_bytes.push_back(*written);
-      source = target.first(*written);
+      source = target->first(*written);
       layout = plain_bytes(*written);
     }
     codec::write_chain_header(output_bytes, dst);
     return header + output_bytes.back();
   }
 
-  std::shared_ptr<const Stages> stages_;
+  const std::shared_ptr<const Stages> stages_;
+  const std::shared_ptr<ScratchPool> scratch_;
 };
 
 class ChainDeserializer final : public Deserializer {
  public:
-  explicit ChainDeserializer(std::shared_ptr<const Stages> stages) : stages_(std::move(stages)) {}
+  ChainDeserializer(std::shared_ptr<const Stages> stages, std::shared_ptr<ScratchPool> scratch)
+      : stages_(std::move(stages)), scratch_(std::move(scratch)) {}
 
  private:
   Status decode(Bytes src, const MutableObjectView& dst, const SerdeKey& key,
@@ -108,23 +130,25 @@ class ChainDeserializer final : public Deserializer {
     if (!bounds) return bounds.error();
     const Result<std::vector<uint64_t>> output_bytes = codec::read_chain_header(src, *bounds);
     if (!output_bytes) return output_bytes.error().with_context("chain");
-    Scratch scratch[2];
+    Scratch scratch[2] = {Scratch(*scratch_), Scratch(*scratch_)};
     Bytes source = src.subspan(codec::chain_header_bytes(stages_->size()), output_bytes->back());
     for (size_t i = stages_->size(); i-- > 0;) {
       const Stage& stage = (*stages_)[i];
       const bool is_first = i == 0;
       const uint64_t size = is_first ? dst.bytes.size() : (*output_bytes)[i - 1];
-      const MutableBytes target = is_first ? dst.bytes : scratch[i % 2].take(size);
+      const Result<MutableBytes> target = is_first ? dst.bytes : scratch[i % 2].take(size);
+      if (!target) return target.error();
       const Layout layout = is_first ? dst.layout : plain_bytes(size);
       const Status status =
-          stage.serde.deserializer->deserialize(source, {layout, target}, key, parallel);
+          stage.serde.deserializer->deserialize(source, {layout, *target}, key, parallel);
       if (!status) return status.with_context("chain: " + stage.name);
-      source = target;
+      source = *target;
     }
     return {};
   }
 
-  std::shared_ptr<const Stages> stages_;
+  const std::shared_ptr<const Stages> stages_;
+  const std::shared_ptr<ScratchPool> scratch_;
 };
 
 }  // namespace
@@ -156,8 +180,9 @@ Result<Serde> make_chain(const SerdeParams& params) {
                                      " characters, expected at most " +
                                      std::to_string(kTagBytesMax));
   }
-  return Serde{std::make_shared<ChainSerializer>(stages),
-               std::make_shared<ChainDeserializer>(stages), tag};
+  const auto scratch = std::make_shared<ScratchPool>(kIdleScratchBytesMax);
+  return Serde{std::make_shared<ChainSerializer>(stages, scratch),
+               std::make_shared<ChainDeserializer>(stages, scratch), tag};
 }
 
 }  // namespace aerokv::serde

@@ -15,6 +15,8 @@ class ChecksumSerializer final : public Serializer {
     return *bytes + codec::kChecksumOverhead;
   }
 
+  [[nodiscard]] bool is_exact_size() const override { return true; }
+
  private:
   // The sum needs the bytes in their order: one thread does it.
   Result<size_t> encode(const ObjectView& src, MutableBytes dst, const SerdeKey& key,

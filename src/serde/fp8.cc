@@ -73,6 +73,8 @@ class Fp8Serializer final : public Serializer {
     return static_cast<size_t>(static_cast<double>(*count) * size_margin_);
   }
 
+  [[nodiscard]] bool is_exact_size() const override { return size_margin_ == 1.0; }
+
  private:
   Result<size_t> encode(const ObjectView& src, MutableBytes dst, const SerdeKey& /*key*/,
                         Parallel& parallel) const override {

@@ -69,6 +69,8 @@ class QuantizedSerializer final : public Serializer {
     return plan->frame_bytes();
   }
 
+  [[nodiscard]] bool is_exact_size() const override { return true; }
+
  private:
   Result<size_t> encode(const ObjectView& src, MutableBytes dst, const SerdeKey& /*key*/,
                         Parallel& parallel) const override {

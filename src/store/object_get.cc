@@ -25,8 +25,11 @@ ObjectGet::ObjectGet(std::shared_ptr<Batch> batch, size_t index)
 void ObjectGet::start(std::shared_ptr<Batch> batch, size_t index,
                       std::vector<client::Command*>& commands) {
   auto* object = new ObjectGet(std::move(batch), index);  // deleted by finish()
-  Result<SegmentPlan> plan =
-      plan_segments(object->target_.size(), object->context_.limits()->segments);
+  const uint64_t bytes = object->target_.size();
+  if (object->batch_->item(index).is_shorter) {
+    return object->plan_wave({1, bytes, bytes}, commands);
+  }
+  Result<SegmentPlan> plan = plan_segments(bytes, object->context_.limits()->segments);
   if (!plan) return object->fail(plan.error());
   object->plan_wave(*plan, commands);
 }

@@ -114,6 +114,16 @@ TEST_F(SerdeStoreTest, RoundTripsEverySizeAndStoresHalf) {
   }
 }
 
+TEST_F(SerdeStoreTest, SegmentsOfAnUnknownSizeAreNotAskedForInVain) {
+  const Buffer payload = pairs(8 << 20, 1);  // five segments once it is halved
+  run(*store_, Operation::put, {put_item("k", payload)});
+  const uint64_t before = server_->stats(0)->bytes_out;
+  Buffer target(payload.size());
+  EXPECT_EQ(bits_of(run(*store_, Operation::get, {get_item("k", target)})), "1");
+  EXPECT_EQ(target, payload);
+  EXPECT_LT(server_->stats(0)->bytes_out - before, payload.size() / 2 + 4096);
+}
+
 TEST_F(SerdeStoreTest, ATargetLargerThanTheObjectIsFilledAtItsFront) {
   const Buffer payload = pairs(3 << 20, 1);
   run(*store_, Operation::put, {put_item("k", payload)});
@@ -279,7 +289,8 @@ TEST_F(SerdeStoreTest, CloseDuringFlightEndsEveryBatchOnce) {
       std::vector<Item> items;
       for (size_t k = 0; k < 4; ++k) {
         const std::string key = "k" + std::to_string(4 * i + k);
-        items.push_back(i % 2 == 0 ? put_item(key, payload) : get_item(key, targets[4 * (i / 2) + k]));
+        items.push_back(i % 2 == 0 ? put_item(key, payload)
+                                   : get_item(key, targets[4 * (i / 2) + k]));
       }
       store->submit(i % 2 == 0 ? Operation::put : Operation::get, std::move(items),
                     [&](const std::vector<ItemResult>& given) {

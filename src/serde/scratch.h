@@ -9,9 +9,9 @@
 
 #include "aerokv/bytes.h"
 
-namespace aerokv {
+namespace aerokv::serde {
 
-/// Memory for encoded objects, kept for the next one: fresh pages cost as much as a transform.
+/// Memory for objects on their way, kept for the next one: fresh pages cost as much as a transform.
 /// Thread-safe. What it lends must come back before it ends.
 class ScratchPool {
  public:
@@ -65,4 +65,4 @@ class ScratchPool {
   uint64_t idle_bytes_ = 0;                                     // guarded by mutex_
 };
 
-}  // namespace aerokv
+}  // namespace aerokv::serde
