@@ -5,8 +5,10 @@
    costs, memory (aerokv_engine_bench); its pure parts by themselves (aerokv_micro_bench).
 2. ``lmcache bench l2`` for this project, LMCache's Redis connector and its file connector.
 3. The same adapters side by side in one process, one batch in turn.
+4. The serdes: errors on real tensors, speed beside LMCache's own and memcpy, slow links
+   (aerokv_serde_bench and Python).
 
-Writes results.json, results.md and throughput.png.
+Writes results.json, results.md, throughput.png and serdes.png.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from typing import Any
 import engine_results
 import lmcache_bench
 import results
+import serde_results
 from contestants import start_all
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -67,6 +70,8 @@ def tables(report: dict[str, Any]) -> str:
             parts += [results.lookup_table(report[key])]
     if "adapters" in report:
         parts += [results.cpu_table(report["adapters"])]
+    if "serde" in report:
+        parts += ["## Serdes", serde_results.tables(report["serde"])]
     return "\n\n".join(parts) + "\n"
 
 
@@ -98,6 +103,9 @@ def write_page(report: dict[str, Any], page: Path) -> None:
         message = f"{page}: no marks for the results"
         raise ValueError(message)
     parts = [machine_line(report), "![Throughput](benchmarks.png)", tables(report).strip()]
+    if "serde" in report:
+        parts += ["![Serdes](serdes.png)"]
+        serde_results.plot(report["serde"], page.with_name("serdes.png"))
     parts += ["## Goals", goal_table(report)]
     body = "\n\n".join(parts).replace("\n## ", "\n### ")
     page.write_text(head + begin + "\n" + body + "\n\n" + end + tail)
@@ -115,8 +123,8 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument(
         "--parts",
-        default="engine,command,adapters",
-        help="what to run, of: engine, command, adapters",
+        default="engine,command,adapters,serde",
+        help="what to run, of: engine, command, adapters, serde",
     )
     return parser.parse_args()
 
@@ -149,6 +157,12 @@ def main() -> int:
         finally:
             for contestant in contestants:
                 contestant.close()
+    if "serde" in parts:
+        program = arguments.engine.with_name("aerokv_serde_bench")
+        report["serde"] = serde_results.run(program, arguments.quick)
+        reached += [{"by": "serde", **goal} for goal in serde_results.goals(report["serde"])]
+        serde_results.plot(report["serde"], arguments.output / "serdes.png")
+        say("serdes: done")
     report["goals"] = reached
     report["seconds"] = round(time.monotonic() - _STARTED, 1)
     (arguments.output / "results.json").write_text(json.dumps(report, indent=1) + "\n")

@@ -41,7 +41,7 @@ Result<std::vector<uint64_t>> bounds_of(const Stages& stages, const Layout& layo
 }
 
 // Kept between objects by each chain, for both directions.
-constexpr uint64_t kIdleScratchBytesMax = 64 << 20;
+constexpr uint64_t kIdleScratchBytesMax = 128 << 20;
 
 /// Room for what lies between two stages.
 class Scratch {
