@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The serdes: what they cost on real KV tensors, how fast they are beside LMCache's own and beside
-memcpy, and what they gain on a slow link.
+"""The serdes: errors on real KV tensors, speed beside others, and what slow links gain.
 
 Every comparison takes its contestants in turn, round by round; a ratio is the median of the ratios
 of single rounds.
@@ -8,6 +7,7 @@ of single rounds.
 
 from __future__ import annotations
 
+import functools
 import json
 import select
 import statistics
@@ -116,8 +116,8 @@ def quality(rounds: int) -> list[dict[str, Any]]:
             for side, label in enumerate("KV"):
                 row[label] = _errors(big[side], target[side])
             for label, call in (
-                ("encode", lambda e=encoder, f=frame: e.serialize(big, f)),
-                ("decode", lambda d=decoder, f=frame[:used], t=target: d.deserialize(f, t)),
+                ("encode", functools.partial(encoder.serialize, big, frame)),
+                ("decode", functools.partial(decoder.deserialize, frame[:used], target)),
             ):
                 row[label] = raw / _median_seconds(call, rounds) / 1e9
             rows.append(row)
@@ -205,7 +205,7 @@ def fused(rounds: int) -> dict[str, Any]:
                 keys = [f"{name}/{number}/{i}" for i in range(count)]
                 for operation, buffers in (("set", payloads), ("get", targets)):
                     submit = getattr(connector, f"submit_batch_{operation}")
-                    seconds = _run_batch(connector, lambda s=submit, b=buffers, k=keys: s(k, b))
+                    seconds = _run_batch(connector, functools.partial(submit, keys, buffers))
                     times.setdefault(f"{name} {operation}", []).append(seconds)
         for name, connector in connectors.items():
             stored = connector.stats()["operations"]["put"]["bytes"] / rounds / (count * size)
@@ -272,12 +272,12 @@ def tables(report: Mapping[str, Any]) -> str:
     ]
     head = ["serde", "bytes per element", "K: RMS / max error", "V: RMS / max error"]
     head += ["cosine K / V", "encode GB/s", "decode GB/s"]
-    parts = [
-        "Real KV tensors of bfloat16 (all-MiniLM-L6-v2), one thread. RMS error: norm of the difference "
-        "over the norm; max error: largest difference over the largest magnitude. GB/s count the "
-        "bytes of the raw tensor.",
-        results.table(head, rows),
-    ]
+    words = (
+        "Real KV tensors of bfloat16 (all-MiniLM-L6-v2), one thread. RMS error: norm of the "
+        "difference over the norm; max error: largest difference over the largest magnitude. "
+        "GB/s count the bytes of the raw tensor."
+    )
+    parts = [words, results.table(head, rows)]
     beside = report["beside_lmcache"]
     rates = beside["gb_per_second"]
     parts.append("fp8 of 64 MiB of bfloat16 in Python, one thread, interleaved:")
