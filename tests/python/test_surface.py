@@ -35,7 +35,9 @@ def stub_names() -> dict[str, set[str]]:
 
 def test_the_stub_is_complete() -> None:
     stub = stub_names()
-    for name in ("Connector", "Store", "DevServer"):
+    classes = {n for n, v in vars(_native).items() if isinstance(v, type)}
+    assert {"Connector", "Store", "DevServer", "SerdeProcessor"} <= classes <= set(stub)
+    for name in classes:
         real = {n for n in vars(getattr(_native, name)) if not n.startswith("_")}
         assert real == {n for n in stub[name] if not n.startswith("_")}
     functions = {n for n, v in vars(_native).items() if callable(v) and not isinstance(v, type)}
