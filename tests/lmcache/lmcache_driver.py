@@ -166,19 +166,19 @@ class AdapterDriver:
     def wait_store(self, task: int) -> Any:
         """Waits for one store task."""
         fd = self.adapter.get_store_event_fd()
-        return _await(fd, lambda: self.adapter.pop_completed_store_tasks().get(task))
+        return await_event(fd, lambda: self.adapter.pop_completed_store_tasks().get(task))
 
     def wait_lookup(self, task: int, count: int) -> list[bool]:
         """Waits for one lookup task of `count` keys."""
         fd = self.adapter.get_lookup_and_lock_event_fd()
-        bitmap = _await(fd, lambda: self.adapter.query_lookup_and_lock_result(task))
+        bitmap = await_event(fd, lambda: self.adapter.query_lookup_and_lock_result(task))
         assert self.adapter.query_lookup_and_lock_result(task) is None, "answered twice"
         return [bool(bitmap.test(i)) for i in range(count)]
 
     def wait_load(self, task: int, count: int) -> list[bool]:
         """Waits for one load task of `count` keys."""
         fd = self.adapter.get_load_event_fd()
-        bitmap = _await(fd, lambda: self.adapter.query_load_result(task))
+        bitmap = await_event(fd, lambda: self.adapter.query_load_result(task))
         assert self.adapter.query_load_result(task) is None, "answered twice"
         return [bool(bitmap.test(i)) for i in range(count)]
 
@@ -192,7 +192,8 @@ class AdapterDriver:
         self.adapter.close()
 
 
-def _await(fd: int, query: Callable[[], T | None]) -> T:
+def await_event(fd: int, query: Callable[[], T | None]) -> T:
+    """Waits for the event until `query` has an answer."""
     poller = select.poll()
     poller.register(fd, select.POLLIN)
     deadline = time.monotonic() + WAIT_SECONDS_MAX
