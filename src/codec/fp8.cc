@@ -3,7 +3,6 @@
 
 #include <bit>
 #include <cfenv>
-#include <cmath>
 
 #include "codec/fp8_kernels.h"
 #include "codec/fp8_scalar.h"
@@ -90,6 +89,13 @@ float abs_max(DType from, Bytes src, Kernel kernel) {
 
 float abs_max(DType from, Bytes src) {
   return abs_max(from, src, active_kernel());
+}
+
+float fp8_scale(float largest) {
+  const auto bits = std::bit_cast<uint32_t>(largest);
+  if (bits == 0 || bits > 0x7f800000U) return 1.0F;
+  const DefaultEnvironment environment;
+  return divide_by_448(largest);
 }
 
 void fp8_encode_scaled(DType from, float scale, Bytes src, MutableBytes dst, Stores stores,

@@ -64,6 +64,10 @@ void fp8_decode(Fp8Format format, DType to, Bytes src, MutableBytes dst);
 float abs_max(DType from, Bytes src, Kernel kernel);
 float abs_max(DType from, Bytes src);
 
+/// The scale of numbers whose largest magnitude is `largest`: `largest` / 448 in float32, and 1 for
+/// 0 and NaN.
+float fp8_scale(float largest);
+
 /// Divides by `scale` in float32, then converts to e4m3fn, saturating. As fp8_encode() otherwise.
 void fp8_encode_scaled(DType from, float scale, Bytes src, MutableBytes dst, Stores stores,
                        Kernel kernel);

@@ -36,6 +36,9 @@ struct Fp8Kernels {
   Fp8Scale decode_scaled[3];   ///< by target
 };
 
+/// In the default floating-point environment, which is why this is not inline.
+float divide_by_448(float value);
+
 extern const Fp8Kernels kFp8Scalar;
 extern const Fp8Kernels kFp8Avx2;
 extern const Fp8Kernels kFp8Avx512;

@@ -122,6 +122,10 @@ constexpr Overflow kNone = Overflow::nan;
 
 }  // namespace
 
+float divide_by_448(float value) {
+  return value / 448.0F;
+}
+
 const Fp8Kernels kFp8Scalar = {
     .encode = {{{encode<Bf16, kE4, kSat>, encode<Bf16, kE4, kNone>},
                 {encode<Bf16, kE5, kSat>, encode<Bf16, kE5, kNone>}},
