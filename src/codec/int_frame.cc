@@ -234,15 +234,16 @@ Result<IntPlan> open_int_frame(CodeBits bits, const Layout& layout, Bytes frame)
   AEROKV_TRY(check_fixed_part(bits, layout.size(), frame));
   Result<IntPlan> plan = plan_int_frame({bits, load_le<uint32_t>(&frame[8])}, layout);
   if (!plan) return plan.error();
+  std::vector<std::byte> expected(plan->header_bytes());
+  write_int_header(*plan, expected);
+  if (frame.size() >= expected.size() &&
+      !std::ranges::equal(expected, frame.first(expected.size()))) {
+    return Status(Code::invalid, "frame of other tensors than " + layout_text(layout));
+  }
   if (frame.size() < plan->frame_bytes()) {
     return Status(Code::corruption, "frame of " + std::to_string(frame.size()) +
                                         " bytes, expected at least " +
                                         std::to_string(plan->frame_bytes()));
-  }
-  std::vector<std::byte> expected(plan->header_bytes());
-  write_int_header(*plan, expected);
-  if (!std::ranges::equal(expected, frame.first(expected.size()))) {
-    return Status(Code::invalid, "frame of other tensors than " + layout_text(layout));
   }
   const uint64_t summed = plan->frame_bytes() - kSumBytes;
   if (load_le<uint64_t>(frame.data() + summed) != xxh3_64(frame.first(summed), active_kernel())) {

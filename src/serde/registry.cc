@@ -29,6 +29,7 @@ constexpr Builtin kBuiltins[] = {
     {"fp8", serde::make_fp8},
     {"int4", serde::make_int4},
     {"int8", serde::make_int8},
+    {"k16v8", serde::make_k16v8},
     {"lossless", serde::make_lossless},
 };
 
