@@ -9,7 +9,7 @@ import os
 import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from lmcache.v1.distributed.api import MemoryLayoutDesc, ObjectKey
@@ -21,6 +21,9 @@ from lmcache.v1.distributed.l2_adapters.serde_wrapper import SerdeL2AdapterWrapp
 from lmcache.v1.distributed.serde import SerdeConfig, create_serde_processor
 from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, TensorMemoryObj
 from lmcache_driver import AdapterDriver, GuardedObject, await_event
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Layout = Sequence[tuple[Sequence[int], torch.dtype]]
 
@@ -135,7 +138,7 @@ class SerdeDriver:
         """Closes the processor."""
         self.processor.close()
 
-    def __enter__(self) -> SerdeDriver:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -180,9 +183,7 @@ class WrappedDriver(AdapterDriver):
         (config,) = parse_args_to_l2_adapters_config(arguments).adapters
         self.inner = create_l2_adapter(config, manager.get_l1_memory_desc())
         self.serde = create_serde_processor(config.serde_config)
-        self.adapter = SerdeL2AdapterWrapper(
-            inner=self.inner, serde=self.serde, l1_manager=manager
-        )
+        self.adapter = SerdeL2AdapterWrapper(inner=self.inner, serde=self.serde, l1_manager=manager)
 
     def store_objects(self, keys: Sequence[ObjectKey], objects: Sequence[KvObject]) -> Any:
         """Stores all in one task; returns LMCache's L2StoreResult."""

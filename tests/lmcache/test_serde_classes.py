@@ -286,8 +286,7 @@ def test_bad_configurations(name: str, kwargs: dict[str, object], words: str) ->
 
 ORDERS = {
     "theirs first": (
-        "import lmcache.v1.distributed.serde\n"
-        "import lmcache_aerospike.native_connector"
+        "import lmcache.v1.distributed.serde\nimport lmcache_aerospike.native_connector"
     ),
     "ours first": "import lmcache_aerospike.native_connector; import lmcache.v1.distributed.serde",
     "reloaded": (
