@@ -167,13 +167,55 @@ def record_seeds(seeds: dict[str, dict[str, bytes]]) -> None:
     )
 
 
+def serde_seeds(seeds: dict[str, dict[str, bytes]]) -> None:
+    """Frames of the golden vectors behind the bytes that choose what reads them."""
+    folder = GOLDEN.parent / "serde"
+    for low_bit, bits in enumerate(("int8", "int4")):
+        for layout in range(4):
+            frame = (folder / bits / f"small_{layout}.frame").read_bytes()
+            choice = 2 * layout + low_bit
+            seeds["int_frame"][f"{bits}_{layout}"] = bytes([choice, 1]) + frame
+            seeds["int_frame"][f"{bits}_{layout}_cut"] = bytes([choice, 0]) + frame[:70]
+    for choice, name in enumerate(("checksum", "int8_checksum")):
+        frame = (folder / "chain" / f"{name}.frame").read_bytes()
+        seeds["chain"][name] = bytes([choice]) + frame
+        seeds["chain"][f"{name}_fp8"] = bytes([2]) + frame
+
+
+def frame_seeds(seeds: dict[str, dict[str, bytes]]) -> None:
+    """Objects that the targets make frames of, and frames of the golden vectors."""
+    folder = GOLDEN.parent / "serde"
+    for size in (0, 17, 241, 1100):
+        data = bytes((i * 12307848 >> 16) & 255 for i in range(size))
+        seeds["checksum"][f"object_{size}"] = bytes([5]) + data
+        seeds["checksum"][f"longer_{size}"] = bytes([3]) + data
+        seeds["aesgcm"][f"object_{size}"] = bytes([9]) + data
+        seeds["aesgcm"][f"flipped_{size}"] = bytes([11]) + data
+    for target, choice, payload in (("checksum", 4, bytes(1)), ("aesgcm", 8, b"")):
+        words = (folder / target / "vectors.txt").read_text().splitlines()[1].split()
+        seeds[target]["foreign"] = bytes([choice]) + bytes.fromhex(words[-1]) + payload
+    for name, layout in (("bfloat16", 3), ("bytes", 4), ("float64", 5), ("nothing", 6)):
+        frame = (folder / "lossless" / f"{name}.frame").read_bytes()
+        for sealed in (0, 1):
+            seeds["lossless"][f"{name}_{sealed}"] = bytes([4 * layout + sealed]) + frame
+    slope = b"".join(struct.pack("<f", i / 7)[2:] for i in range(600))
+    for choice in (3, 7):
+        seeds["lossless"][f"object_{choice}"] = bytes([choice]) + slope
+        seeds["lossless"][f"zeros_{choice}"] = bytes([choice]) + bytes(700)
+
+
 def main() -> None:
     """Writes all seeds and prints their number and size."""
     names = (
+        "aesgcm",
+        "chain",
+        "checksum",
         "devserver",
         "info",
+        "int_frame",
         "keys",
         "limits",
+        "lossless",
         "meta_record",
         "reply_decoder",
         "security",
@@ -184,6 +226,8 @@ def main() -> None:
     conversation_seeds(seeds)
     text_seeds(seeds)
     record_seeds(seeds)
+    serde_seeds(seeds)
+    frame_seeds(seeds)
     for target, files in seeds.items():
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)
