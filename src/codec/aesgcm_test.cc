@@ -30,9 +30,9 @@ TEST(AesGcm, IsThatOfTheSpecification) {
 }
 
 TEST(AesGcm, ComesBack) {
-  for (const size_t key_bytes : {16, 32}) {
+  for (const size_t key_bytes : std::vector<size_t>{16, 32}) {
     const Buffer key = random_bytes(key_bytes, 1);
-    for (const size_t size : {0, 1, 15, 16, 17, 255, 256, 4099, 1 << 20}) {
+    for (const size_t size : std::vector<size_t>{0, 1, 15, 16, 17, 255, 256, 4099, 1 << 20}) {
       const Buffer plain = random_bytes(size, size);
       Guarded frame(size + kAesGcmOverhead);
       ASSERT_TRUE(encrypt_aesgcm(key, plain, frame.bytes()));
@@ -112,7 +112,7 @@ TEST(AesGcm, RefusesAnotherKey) {
 }
 
 TEST(AesGcm, RefusesKeysOfOtherSizes) {
-  for (const size_t key_bytes : {0, 15, 17, 24, 33}) {
+  for (const size_t key_bytes : std::vector<size_t>{0, 15, 17, 24, 33}) {
     const Buffer key = random_bytes(key_bytes, 14);
     Guarded frame(kAesGcmOverhead);
     EXPECT_EQ(encrypt_aesgcm(key, {}, frame.bytes()).code(), Code::invalid) << key_bytes;

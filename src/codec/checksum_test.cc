@@ -43,8 +43,9 @@ TEST(CopyAndHash, IsXxh3OfEveryShortLength) {
 TEST(CopyAndHash, IsXxh3OfLengthsThatAreStoredPastTheCaches) {
   const Buffer data = random_bytes((4 << 20) + 9000, 2);
   for (const Kernel kernel : kernels_to_test()) {
-    for (const size_t more : {0, 1, 63, 64, 65, 1023, 1024, 1025, 1087, 1088, 2048, 8191}) {
-      for (const size_t misalignment : {0, 1, 17, 32, 63}) {
+    for (const size_t more :
+         std::vector<size_t>{0, 1, 63, 64, 65, 1023, 1024, 1025, 1087, 1088, 2048, 8191}) {
+      for (const size_t misalignment : std::vector<size_t>{0, 1, 17, 32, 63}) {
         expect_copy_and_hash(Bytes(data).subspan(misalignment, (4 << 20) + more), misalignment,
                              kernel);
       }
@@ -54,13 +55,13 @@ TEST(CopyAndHash, IsXxh3OfLengthsThatAreStoredPastTheCaches) {
 
 TEST(CopyAndHash, BlocksAreHashedAsOne) {
   const Buffer data = random_bytes(1 << 20, 3);
-  for (const size_t size : {131071, 131072, 131073, 262144, 393217, 1048576}) {
+  for (const size_t size : std::vector<size_t>{131071, 131072, 131073, 262144, 393217, 1048576}) {
     expect_copy_and_hash(Bytes(data).first(size), 17, Kernel::scalar);
   }
 }
 
 TEST(Checksum, ComesBack) {
-  for (const size_t size : {0, 1, 16, 17, 240, 241, 4096, 70000}) {
+  for (const size_t size : std::vector<size_t>{0, 1, 16, 17, 240, 241, 4096, 70000}) {
     const Buffer payload = random_bytes(size, size);
     const Buffer frame = frame_of(payload);
     Guarded target(size);

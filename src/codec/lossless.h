@@ -28,8 +28,8 @@ struct LosslessBlock {
 };
 
 /// Stores `source` (whole elements of `shape`, not empty, below 2^32 bytes) at `target`, which has
-/// room for as many bytes. Up to level 1 bytes are only given shorter codes; from level 2 on zstd
-/// also searches for repetitions with that level, and the smaller of both is taken.
+/// room for as many bytes. Up to level 1 frequent bytes are given shorter codes and long runs are
+/// found; from level 2 on zstd also searches with that level, and the smaller of both is taken.
 /// Errors: internal (zstd).
 Result<LosslessBlock> encode_block(Bytes source, PlaneShape shape, int level, std::byte* target);
 

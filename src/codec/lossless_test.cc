@@ -50,7 +50,7 @@ void expect_back(const Stored& stored, Bytes source, PlaneShape shape) {
 
 TEST(LosslessBlock, ComesBackWhateverItHolds) {
   for (const PlaneShape shape : kShapes) {
-    for (const size_t size : {4, 8, 64, 100, 1000, 4096, 65536, 262144}) {
+    for (const size_t size : std::vector<size_t>{4, 8, 64, 100, 1000, 4096, 65536, 262144}) {
       for (const Buffer& source : {random_bytes(size, size), Buffer(size),
                                    Buffer(size, std::byte{7}), normal_bfloat16(size / 2, size)}) {
         expect_back(store(source, shape), source, shape);
@@ -143,7 +143,7 @@ TEST(LosslessBlock, SurvivesDamageUnderARightSum) {
 
 TEST(LosslessBlock, RefusesPlanesOfOtherSizes) {
   // A frame that expands to more, and to less, than the plane has.
-  for (const size_t size : {4096, 16384}) {
+  for (const size_t size : std::vector<size_t>{4096, 16384}) {
     const Stored other = store(Buffer(size), {1, false});
     Guarded target(8192);
     EXPECT_EQ(decode_block(other.bytes, other.block, {1, false}, target.bytes()).code(),

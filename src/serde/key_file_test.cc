@@ -45,7 +45,7 @@ TEST(KeyFile, MayBeReadOnlyAndBehindALink) {
 
 TEST(KeyFile, IsRefusedIfOthersMayTouchIt) {
   const KeyFile file("secret");
-  for (const mode_t mode : {0640, 0604, 0620, 0602, 0610, 0601, 0644, 0666}) {
+  for (const mode_t mode : std::vector<mode_t>{0640, 0604, 0620, 0602, 0610, 0601, 0644, 0666}) {
     file.set_mode(mode);
     char text[8];
     std::snprintf(text, sizeof(text), "%04o", static_cast<unsigned>(mode));

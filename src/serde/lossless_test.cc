@@ -93,7 +93,7 @@ TEST(LosslessSerde, BytesDoNotDependOnThreads) {
   EXPECT_LT(frame.size(), object.size() * 3 / 4);
   Backwards backwards;
   EXPECT_EQ(serialized(serde, layout, object, backwards), frame);
-  for (const size_t count : {2, 3, 7}) {
+  for (const size_t count : std::vector<size_t>{2, 3, 7}) {
     Threads threads(count);
     for (int i = 0; i < 10; ++i) {
       ASSERT_EQ(serialized(serde, layout, object, threads), frame) << count;
@@ -187,7 +187,7 @@ TEST(LosslessSerde, RefusesHeadsOfOtherLengths) {
     store_le(changed.data() + 8, bytes);
     EXPECT_EQ(read(changed, layout).code(), Code::corruption) << bytes;
   }
-  for (const uint64_t bytes : {40, 48, 56, 71, 73, 80}) {
+  for (const uint64_t bytes : std::vector<uint64_t>{40, 48, 56, 71, 73, 80}) {
     Buffer changed = frame;
     changed.resize(200);
     store_le(changed.data() + 8, bytes);
@@ -218,7 +218,7 @@ TEST(LosslessSerde, ReportsTheFirstDamagedBlockWhateverTheThreads) {
 TEST(LosslessSerde, ReadsBlocksOfOtherSizes) {
   const Layout layout = {{DType::bfloat16, {9000}}, {DType::float32, {2500}}};
   const Buffer object = mixed_bytes(28000);
-  for (const size_t block_bytes : {4096, 4104, 8192, 65536, 16 << 20}) {
+  for (const size_t block_bytes : std::vector<size_t>{4096, 4104, 8192, 65536, 16 << 20}) {
     const auto plan = codec::LosslessPlan::make(layout, block_bytes);
     ASSERT_TRUE(plan);
     Buffer frame(plan->head_bytes());
