@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
+#include "serde/golden.h"
 #include "serde/test_serdes.h"
 
 namespace aerokv::serde {
@@ -16,6 +19,17 @@ TEST(Registry, BuiltinTypesAreKnownInOrder) {
   for (const char* type :
        {"aesgcm", "chain", "checksum", "fp8", "int4", "int8", "k16v8", "lossless"}) {
     EXPECT_TRUE(std::find(types.begin(), types.end(), type) != types.end()) << type;
+  }
+}
+
+TEST(Registry, ThePageNamesEachTypeInItsTables) {
+  const std::string page = golden_text("docs/reference/serde.md");
+  const std::string types = page.substr(page.find("## Types"), page.find("## Tensors"));
+  const std::string tags = page.substr(page.find("## Tags"), page.find("## Estimates"));
+  for (const char* type :
+       {"aesgcm", "chain", "checksum", "fp8", "int4", "int8", "k16v8", "lossless"}) {
+    EXPECT_NE(types.find("`" + std::string(type) + "`"), std::string::npos) << type;
+    EXPECT_NE(tags.find("| `" + std::string(type) + "` |"), std::string::npos) << type;
   }
 }
 
