@@ -381,6 +381,9 @@ class Deserializer:
 class MultiSerializer:
     """Turns a group of tensors into bytes; None stands for an absent one."""
 
+    def __init__(self, config: dict[str, Any]) -> None:
+        """Make one for k16v8: type, and k_dtype for containers without K."""
+
     @property
     def group_size(self) -> int: ...
     def serialize(self, src: Sequence[object], dst: object, key: object | None = None) -> int: ...
@@ -388,6 +391,9 @@ class MultiSerializer:
 
 class MultiDeserializer:
     """Turns bytes back into a group of tensors; nothing is made for None."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        """Make one for k16v8: type."""
 
     @property
     def group_size(self) -> int: ...

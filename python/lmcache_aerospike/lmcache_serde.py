@@ -13,6 +13,8 @@ from typing import Final
 
 from lmcache.v1.distributed.serde import (
     Deserializer,
+    MultiDeserializer,
+    MultiSerializer,
     SerdeProcessor,
     Serializer,
     get_registered_serde_types,
@@ -23,6 +25,8 @@ from lmcache_aerospike import _native, serde
 
 __all__ = [
     "AerospikeDeserializer",
+    "AerospikeMultiDeserializer",
+    "AerospikeMultiSerializer",
     "AerospikeSerdeProcessor",
     "AerospikeSerializer",
     "register",
@@ -73,6 +77,50 @@ class AerospikeDeserializer(Deserializer):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._native.tag}>"
+
+
+class AerospikeMultiSerializer(MultiSerializer):  # type: ignore[misc]
+    """K exactly and V in 8 bits as LMCache's multi-output serializer; see K16V8MultiSerializer.
+
+    Args:
+        k_dtype: The type that containers without K say K has.
+    """
+
+    def __init__(self, k_dtype: object = "bfloat16") -> None:
+        self._inner = serde.K16V8MultiSerializer(k_dtype)
+
+    @property
+    def group_size(self) -> int:
+        """Two: K and V."""
+        return self._inner.group_size
+
+    def serialize(
+        self, src: Sequence[object], dst: object, key: serde.KeyLike | None = None
+    ) -> int:
+        """Writes the container to the front of `dst`; returns its bytes."""
+        return self._inner.serialize(src, dst, key)
+
+    def estimate_serialized_size(self, layout_descs: Sequence[object]) -> int:
+        """The bytes of the container; None stands for an absent K."""
+        return self._inner.estimate_serialized_size(layout_descs)
+
+
+class AerospikeMultiDeserializer(MultiDeserializer):  # type: ignore[misc]
+    """The counterpart of AerospikeMultiSerializer; see K16V8MultiDeserializer."""
+
+    def __init__(self) -> None:
+        self._inner = serde.K16V8MultiDeserializer()
+
+    @property
+    def group_size(self) -> int:
+        """Two: K and V."""
+        return self._inner.group_size
+
+    def deserialize(
+        self, src: object, dst: Sequence[object], key: serde.KeyLike | None = None
+    ) -> None:
+        """Fills the objects of the group that are not None."""
+        self._inner.deserialize(src, dst, key)
 
 
 class AerospikeSerdeProcessor(SerdeProcessor):  # type: ignore[misc]

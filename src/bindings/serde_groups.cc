@@ -15,6 +15,8 @@
 #include "bindings/serde_buffers.h"
 #include "bindings/serde_config.h"
 #include "bindings/serde_transforms.h"
+#include "serde/k16v8.h"
+#include "serde/params.h"
 
 namespace aerokv::bindings {
 namespace {
@@ -55,10 +57,24 @@ class HeldGroup {
   std::vector<std::optional<HeldMemory>> held_;
 };
 
+// The formats that take groups; there is one so far.
+void check_type(const SerdeConfig& config) {
+  if (config.type == "k16v8") return;
+  raise_invalid("serde: type \"" + config.type + "\" takes no groups, expected k16v8");
+}
+
 class PyMultiSerializer {
  public:
-  explicit PyMultiSerializer(std::unique_ptr<MultiSerializer> native)
-      : native_(std::move(native)) {}
+  explicit PyMultiSerializer(nb::handle dict) {
+    const SerdeConfig config = read_serde_config(dict, "serde");
+    check_type(config);
+    serde::ParamReader reader(config.type, config.params);
+    const std::string name = reader.text("k_dtype", "bfloat16");
+    const std::optional<DType> k_dtype = parse_dtype(name);
+    if (!k_dtype) reader.fail("k_dtype", "another text", "the name of a dtype of torch");
+    if (const Status status = reader.finish(); !status) raise(status);
+    native_ = std::make_unique<serde::K16V8MultiSerializer>(*k_dtype);
+  }
 
   [[nodiscard]] size_t group_size() const { return native_->group_size(); }
 
@@ -96,8 +112,13 @@ class PyMultiSerializer {
 
 class PyMultiDeserializer {
  public:
-  explicit PyMultiDeserializer(std::unique_ptr<MultiDeserializer> native)
-      : native_(std::move(native)) {}
+  explicit PyMultiDeserializer(nb::handle dict) {
+    const SerdeConfig config = read_serde_config(dict, "serde");
+    check_type(config);
+    serde::ParamReader reader(config.type, config.params);
+    if (const Status status = reader.finish(); !status) raise(status);
+    native_ = std::make_unique<serde::K16V8MultiDeserializer>();
+  }
 
   [[nodiscard]] size_t group_size() const { return native_->group_size(); }
 
@@ -124,6 +145,10 @@ class PyMultiDeserializer {
 void bind_serde_groups(nb::module_& module) {
   nb::class_<PyMultiSerializer> serializer(module, "MultiSerializer",
                                            "Turns a group of tensors into bytes.");
+  serializer.def(
+      "__init__",
+      [](PyMultiSerializer* self, nb::handle config) { new (self) PyMultiSerializer(config); },
+      nb::arg("config"));
   serializer.def_prop_ro("group_size", &PyMultiSerializer::group_size, "Tensors of a group.");
   serializer.def("serialize", &PyMultiSerializer::serialize, nb::arg("src").none(),
                  nb::arg("dst").none(), nb::arg("key") = nb::none(),
@@ -134,6 +159,10 @@ void bind_serde_groups(nb::module_& module) {
 
   nb::class_<PyMultiDeserializer> deserializer(module, "MultiDeserializer",
                                                "Turns bytes back into a group of tensors.");
+  deserializer.def(
+      "__init__",
+      [](PyMultiDeserializer* self, nb::handle config) { new (self) PyMultiDeserializer(config); },
+      nb::arg("config"));
   deserializer.def_prop_ro("group_size", &PyMultiDeserializer::group_size, "Tensors of a group.");
   deserializer.def("deserialize", &PyMultiDeserializer::deserialize, nb::arg("src").none(),
                    nb::arg("dst").none(), nb::arg("key") = nb::none(),

@@ -14,6 +14,12 @@ import pytest
 import torch
 from lmcache.v1.distributed import serde as theirs
 from lmcache.v1.distributed.api import MemoryLayoutDesc, ObjectKey
+from lmcache.v1.distributed.serde.asym_k16_v8 import (
+    AsymK16V8MultiDeserializer,
+    AsymK16V8MultiSerializer,
+    AsymK16V8VOnlyMultiDeserializer,
+    AsymK16V8VOnlyMultiSerializer,
+)
 from lmcache.v1.memory_management import (
     BytesBufferMemoryObj,
     MemoryFormat,
@@ -346,3 +352,41 @@ def test_a_failing_registration_is_logged_and_harms_nobody() -> None:
     assert "aerospike" not in done.stdout
     assert "WARNING LMCache cannot use the serdes aerospike_*" in done.stderr
     assert "TypeError" in done.stderr
+
+
+@pytest.mark.filterwarnings("ignore:The given buffer is not writable")
+def test_groups_are_those_of_lmcache() -> None:
+    shape, dtype = torch.Size([3, 16, 64]), torch.bfloat16
+    layout = MemoryLayoutDesc([shape], [dtype])
+    k, v = (memory_object([shape], [dtype]) for _ in range(2))
+    k.tensor.copy_(torch.randn(shape).to(dtype))
+    v.tensor.copy_(torch.randn(shape).to(dtype))
+    ours = lmcache_serde.AerospikeMultiSerializer(), lmcache_serde.AerospikeMultiDeserializer()
+    assert isinstance(ours[0], theirs.MultiSerializer)
+    assert isinstance(ours[1], theirs.MultiDeserializer)
+    assert ours[0].group_size == ours[1].group_size == 2
+    for source, writers, readers in (
+        (
+            (k, v),
+            (ours[0], AsymK16V8MultiSerializer()),
+            (ours[1], AsymK16V8MultiDeserializer()),
+        ),
+        (
+            (None, v),
+            (ours[0], AsymK16V8VOnlyMultiSerializer()),
+            (ours[1], AsymK16V8VOnlyMultiDeserializer()),
+        ),
+    ):
+        layouts = tuple(None if one is None else layout for one in source)
+        results = []
+        for writer in writers:
+            blob = bytes_object(writer.estimate_serialized_size(layouts))
+            blob.set_used_size(writer.serialize(source, blob, KEY))
+            for reader in readers:
+                targets = [memory_object([shape], [dtype]) for _ in range(2)]
+                group = (None if source[0] is None else targets[0], targets[1])
+                reader.deserialize(blob, group, KEY)
+                if source[0] is not None:
+                    assert torch.equal(targets[0].tensor, k.tensor)
+                results.append(targets[1].tensor.clone())
+        assert all(torch.equal(result, results[0]) for result in results)

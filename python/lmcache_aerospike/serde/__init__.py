@@ -39,6 +39,8 @@ from lmcache_aerospike.serde._formats import (
     native_config,
 )
 from lmcache_aerospike.serde._multi import (
+    K16V8MultiDeserializer,
+    K16V8MultiSerializer,
     single_to_multi_deserializer,
     single_to_multi_serializer,
     validate_group_size,
@@ -66,6 +68,8 @@ __all__ = [
     "Int8Deserializer",
     "Int8Serializer",
     "K16V8Deserializer",
+    "K16V8MultiDeserializer",
+    "K16V8MultiSerializer",
     "K16V8Serializer",
     "KeyLike",
     "LayoutGroup",
