@@ -14,8 +14,9 @@ const Fp8Kernels& kernels_of(Kernel kernel) {
   switch (kernel) {
 #if defined(__x86_64__)
     case Kernel::avx2:
-    case Kernel::avx512:
       return kFp8Avx2;
+    case Kernel::avx512:
+      return kFp8Avx512;
 #endif
     default:
       return kFp8Scalar;

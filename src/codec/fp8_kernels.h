@@ -36,6 +36,13 @@ struct Fp8Kernels {
   Fp8Scale decode_scaled[3];   ///< by target
 };
 
+/// The reference as tables: the two upper bytes of what a code without sign decodes to, lower one
+/// first, by format, target, byte and code.
+struct Fp8Decoded {
+  unsigned char at[2][3][2][128];
+};
+extern const Fp8Decoded kFp8Decoded;
+
 /// In the default floating-point environment, which is why this is not inline.
 float divide_by_448(float value);
 

@@ -27,18 +27,18 @@ void store(void* base, size_t index, T value) {
 // Each type: the unsigned integer that holds it, and its way to and from the bits of a float32.
 struct Bf16 {
   using Bits = uint16_t;
-  static uint32_t widen(Bits value) { return bf16_to_f32_bits(value); }
-  static Bits narrow(uint32_t value) { return f32_to_bf16_bits(value); }
+  static constexpr uint32_t widen(Bits value) { return bf16_to_f32_bits(value); }
+  static constexpr Bits narrow(uint32_t value) { return f32_to_bf16_bits(value); }
 };
 struct F16 {
   using Bits = uint16_t;
-  static uint32_t widen(Bits value) { return f16_to_f32_bits(value); }
-  static Bits narrow(uint32_t value) { return f32_to_f16_bits(value); }
+  static constexpr uint32_t widen(Bits value) { return f16_to_f32_bits(value); }
+  static constexpr Bits narrow(uint32_t value) { return f32_to_f16_bits(value); }
 };
 struct F32 {
   using Bits = uint32_t;
-  static uint32_t widen(Bits value) { return value; }
-  static Bits narrow(uint32_t value) { return value; }
+  static constexpr uint32_t widen(Bits value) { return value; }
+  static constexpr Bits narrow(uint32_t value) { return value; }
 };
 
 template <typename Source, Fp8Format format, Overflow overflow>
@@ -51,7 +51,7 @@ void encode(const void* src, void* dst, size_t count, bool /*is_streaming*/) {
 
 // Unscaled, torch gives the NaN of bfloat16 no sign.
 template <Fp8Format format, typename Target>
-typename Target::Bits decode_one(uint8_t code) {
+constexpr typename Target::Bits decode_one(uint8_t code) {
   const uint32_t value = fp8_to_f32(code, format);
   if constexpr (std::is_same_v<Target, Bf16>) {
     if ((value & 0x7fffffffU) > 0x7f800000U) return 0x7fc0;
@@ -120,7 +120,30 @@ constexpr Fp8Format kE5 = Fp8Format::e5m2;
 constexpr Overflow kSat = Overflow::saturate;
 constexpr Overflow kNone = Overflow::nan;
 
+template <Fp8Format format, typename Target>
+constexpr void fill(unsigned char (&bytes)[2][128]) {
+  constexpr int kLowest = 8 * (sizeof(typename Target::Bits) - 2);
+  for (unsigned code = 0; code < 128; ++code) {
+    const auto value = decode_one<format, Target>(static_cast<uint8_t>(code));
+    bytes[0][code] = static_cast<unsigned char>(value >> kLowest);
+    bytes[1][code] = static_cast<unsigned char>(value >> (kLowest + 8));
+  }
+}
+
+constexpr Fp8Decoded make_decoded() {
+  Fp8Decoded decoded = {};
+  fill<kE4, Bf16>(decoded.at[kE4m3][kBf16]);
+  fill<kE4, F16>(decoded.at[kE4m3][kF16]);
+  fill<kE4, F32>(decoded.at[kE4m3][kF32]);
+  fill<kE5, Bf16>(decoded.at[kE5m2][kBf16]);
+  fill<kE5, F16>(decoded.at[kE5m2][kF16]);
+  fill<kE5, F32>(decoded.at[kE5m2][kF32]);
+  return decoded;
+}
+
 }  // namespace
+
+constinit const Fp8Decoded kFp8Decoded = make_decoded();
 
 float divide_by_448(float value) {
   return value / 448.0F;

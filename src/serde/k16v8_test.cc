@@ -137,8 +137,8 @@ class K16V8GroupTest : public testing::Test {
   Buffer k_ = read_golden("bfloat16.k.bin");
   Buffer v_ = read_golden("bfloat16.v.bin");
   Buffer stored_ = read_golden("bfloat16.bin");
-  const K16V8MultiSerializer serializer_;
-  const K16V8MultiDeserializer deserializer_;
+  K16V8MultiSerializer serializer_;
+  K16V8MultiDeserializer deserializer_;
 
   static void expect_invalid(const Status& status, const std::string& message) {
     EXPECT_EQ(status.code(), Code::invalid);
