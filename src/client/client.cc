@@ -1,133 +1,165 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/client.h"
 
-#include <poll.h>
+#include <openssl/sha.h>
+#include <unistd.h>
 
-#include <algorithm>
-
-#include "wire/request.h"
-#include "wire/security.h"
+#include <map>
+#include <string>
 
 namespace aerokv::client {
 namespace {
 
-Status check(const ClientOptions& options) {
-  if (options.seeds.empty()) return {Code::invalid, "hosts: none given"};
-  if (options.ns.empty() || options.ns.size() > kNamespaceBytesMax) {
-    return {Code::invalid, "namespace \"" + options.ns.substr(0, 64) + "\": expected 1 to " +
-                               std::to_string(kNamespaceBytesMax) + " bytes"};
-  }
-  if (options.io_threads < 1 || options.io_threads > 64) {
-    return {Code::invalid,
-            "num_io_threads " + std::to_string(options.io_threads) + ": expected 1 to 64"};
-  }
-  if (options.user.size() > kUserBytesMax) {
-    return {Code::invalid, "username: longer than " + std::to_string(kUserBytesMax) + " bytes"};
-  }
-  return {};
+std::string digest_of(const std::string& secret) {
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(), digest);
+  return {reinterpret_cast<const char*>(digest), sizeof digest};
+}
+
+/// All options as one text; equal texts, equal options. Passwords only as their digests.
+std::string identity_of(const ClientOptions& options) {
+  std::string text;
+  const auto add = [&text](const std::string& field) {
+    text += std::to_string(field.size()) + ":" + field;
+  };
+  const auto add_number = [&add](auto number) { add(std::to_string(number)); };
+  add_number(options.seeds.size());
+  for (const wire::Endpoint& seed : options.seeds) add(seed.to_string());
+  add(options.ns);
+  add(options.cluster_name);
+  add(options.user);
+  add(digest_of(options.password));
+  add_number(options.use_alternate_addresses);
+  add_number(static_cast<int>(options.replica));
+  add_number(options.rack_id);
+  add_number(options.io_threads);
+  add_number(options.connections_per_node_max);
+  add_number(options.idle_connection_ttl.count());
+  add_number(options.bytes_in_flight_max);
+  add_number(options.connect_timeout.count());
+  add_number(options.read_attempt_timeout.count());
+  add_number(options.write_attempt_timeout.count());
+  add_number(options.read_attempts_max);
+  add_number(options.tend_interval.count());
+  return text;
 }
 
 }  // namespace
 
-Client::Client(ClientOptions options) : options_(std::move(options)) {}
+/// One entry of the registry: an engine and how many clients use it.
+struct Client::Shared {
+  std::mutex
+      mutex;  // held while the engine starts: the second asks no cluster that the first found
+  std::unique_ptr<Engine> engine;  // guarded by mutex; set once
+  size_t users = 0;                // guarded by mutex
+  bool ended = false;              // guarded by mutex: nobody may join any more
+};
 
-Result<std::unique_ptr<Client>> Client::connect(ClientOptions options) {
-  AEROKV_TRY(check(options));
-  std::unique_ptr<Client> client(new Client(std::move(options)));
-  if (!client->options_.user.empty()) {
-    Result<std::string> credential = wire::hash_password(client->options_.password);
-    if (!credential) return credential.error();
-    client->credential_ = *std::move(credential);
-    client->options_.password.clear();
+/// The engines of this process.
+class Client::Registry {
+ public:
+  /// That of this process: after a fork the threads of the parent's engines are not here, and its
+  /// locks may be held for ever. Never destroyed: clients in static objects may end later.
+  static Registry& instance() {
+    static std::atomic<Registry*> current = nullptr;
+    Registry* found = current.load();
+    while (found == nullptr || found->process_ != ::getpid()) {
+      auto* fresh = new Registry;
+      if (current.compare_exchange_strong(found, fresh)) return *fresh;
+      delete fresh;
+    }
+    return *found;
   }
-  Client* self = client.get();
-  client->tender_ = std::make_unique<Tender>(
-      client->options_, client->credential_,
-      [self](const std::shared_ptr<const ClusterMap>& map) { self->publish(map); });
-  for (int i = 0; i < client->options_.io_threads; ++i) {
-    client->loops_.push_back(std::make_unique<IoLoop>(client->options_, client->stats_,
-                                                      [self] { self->tender_->wake(); }));
-    AEROKV_TRY(client->loops_.back()->start());
+
+  /// The entry for `identity`, new if there is none that could be joined.
+  std::shared_ptr<Shared> find(const std::string& identity) {
+    const std::scoped_lock lock(mutex_);
+    std::erase_if(entries_, [](const auto& entry) { return entry.second.expired(); });
+    std::weak_ptr<Shared>& entry = entries_[identity];
+    std::shared_ptr<Shared> shared = entry.lock();
+    if (shared == nullptr) {
+      shared = std::make_shared<Shared>();
+      entry = shared;
+    }
+    return shared;
   }
-  AEROKV_TRY(client->tender_->start());
-  return client;
+
+  void forget(const std::string& identity, const std::shared_ptr<Shared>& shared) {
+    const std::scoped_lock lock(mutex_);
+    const auto entry = entries_.find(identity);
+    if (entry != entries_.end() && entry->second.lock() == shared) entries_.erase(entry);
+  }
+
+ private:
+  const pid_t process_ = ::getpid();
+  std::mutex mutex_;
+  std::map<std::string, std::weak_ptr<Shared>> entries_;  // guarded by mutex_
+};
+
+Client::Client(std::shared_ptr<Shared> shared)
+    : shared_(std::move(shared)), engine_(shared_->engine.get()) {}
+
+Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
+  const std::string identity = identity_of(options);
+  while (true) {
+    std::shared_ptr<Shared> shared = Registry::instance().find(identity);
+    const std::scoped_lock lock(shared->mutex);
+    if (shared->ended) {  // its last user left between find() and here
+      Registry::instance().forget(identity, shared);
+      continue;
+    }
+    if (shared->engine == nullptr) {
+      Result<std::unique_ptr<Engine>> engine = Engine::start(options);
+      if (!engine) {
+        shared->ended = true;
+        Registry::instance().forget(identity, shared);
+        return engine.error();
+      }
+      shared->engine = *std::move(engine);
+    }
+    ++shared->users;
+    return std::unique_ptr<Client>(new Client(shared));
+  }
 }
 
 Client::~Client() {
   close();
 }
 
-void Client::close() {
-  const std::scoped_lock lock(close_mutex_);
-  if (closed_) return;
-  closed_ = true;
-  // The tend first: it hands maps to the loops.
-  if (tender_) tender_->stop();
-  for (const auto& loop : loops_) loop->stop();
-}
-
-void Client::publish(const std::shared_ptr<const ClusterMap>& map) {
-  {
-    const std::scoped_lock lock(map_mutex_);
-    map_ = map;
-  }
-  for (const auto& loop : loops_) loop->set_map(map);
-}
-
-std::shared_ptr<const ClusterMap> Client::map() const {
-  const std::scoped_lock lock(map_mutex_);
-  return map_;
-}
-
 void Client::submit(std::span<Command* const> commands) {
-  const size_t count = loops_.size();
-  const uint32_t first =
-      next_loop_.fetch_add(static_cast<uint32_t>(commands.size()), std::memory_order_relaxed);
-  if (commands.size() == 1 || count == 1) return loops_[first % count]->submit(commands);
-  // Neighbours go to different threads: the segments of one object then use all of them.
-  std::vector<Command*> share;
-  share.reserve(commands.size() / count + 1);
-  for (size_t i = 0; i < std::min(count, commands.size()); ++i) {
-    share.clear();
-    for (size_t j = i; j < commands.size(); j += count) share.push_back(commands[j]);
-    loops_[(first + i) % count]->submit(share);
+  for (Command* command : commands) command->owner_ = this;
+  {
+    const std::shared_lock lock(gate_);
+    if (!closed_) return engine_->submit(commands);
   }
+  for (Command* command : commands) command->done({Code::closed, "the client is closed"});
 }
 
 void Client::post(std::function<void()> task, TimePoint due) {
-  const uint32_t index = next_loop_.fetch_add(1, std::memory_order_relaxed);
-  loops_[index % loops_.size()]->post(std::move(task), due);
-}
-
-bool Client::has_healthy_node() const {
-  const std::shared_ptr<const ClusterMap> current = map();
-  return std::any_of(current->nodes.begin(), current->nodes.end(),
-                     [](const NodePtr& node) { return node->is_active() && !node->is_suspect(); });
-}
-
-NodePtr Client::node_for(const ClusterMap& map, uint32_t partition, bool is_write, uint32_t attempt,
-                         const Node* last) const {
-  const uint32_t spread = options_.replica == ReplicaPolicy::any ? partition : 0;
-  return choose_node(map, {options_.replica, options_.rack_id}, partition, is_write, attempt,
-                     spread, last);
-}
-
-std::vector<Client::NodeInfo> Client::info_all(std::string_view command,
-                                               milliseconds timeout) const {
-  const std::shared_ptr<const ClusterMap> current = map();
-  std::vector<NodeInfo> results;
-  for (const NodePtr& node : current->nodes) {
-    NodeInfo info{node->name(), {}, {}};
-    Result<std::string> value =
-        ask_info(*node, options_.user, command, SteadyClock::now() + timeout);
-    if (value) {
-      info.value = *std::move(value);
-    } else {
-      info.status = value.error().with_context("node " + node->label());
-    }
-    results.push_back(std::move(info));
+  {
+    const std::shared_lock lock(gate_);
+    if (!closed_) return engine_->post(this, std::move(task), due);
   }
-  return results;
+  task();
+}
+
+void Client::close() {
+  const std::scoped_lock closing(close_mutex_);
+  if (left_) return;
+  left_ = true;
+  {
+    const std::scoped_lock lock(gate_);
+    closed_ = true;
+  }
+  // Held to the end: the last client to leave must not stop threads that another is waiting for.
+  const std::scoped_lock lock(shared_->mutex);
+  shared_->ended = shared_->users == 1;
+  if (shared_->ended) {
+    engine_->close();
+  } else {
+    engine_->release(this);
+  }
+  --shared_->users;
 }
 
 }  // namespace aerokv::client

@@ -1,34 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <span>
-#include <string>
+#include <string_view>
 #include <vector>
 
-#include "client/command.h"
-#include "client/io_loop.h"
-#include "client/options.h"
-#include "client/tend.h"
+#include "client/engine.h"
 
 namespace aerokv::client {
 
-/// A connection to a cluster for one namespace. Thread-safe.
-///
-/// Threads: one tend thread, `io_threads` I/O threads. No call blocks on the network but connect()
-/// and info_all().
+/// A user's access to a cluster for one namespace. Clients of this process with equal options share
+/// one Engine: its threads, connections, map and counters. Thread-safe.
 class Client {
  public:
-  /// Finds the cluster. Succeeds if one seed answers; dead ones do not hold it up once the nodes
-  /// are known. Errors: invalid (options), unavailable, denied (login).
-  static Result<std::unique_ptr<Client>> connect(ClientOptions options);
+  /// Joins the engine for these options, or starts it. Errors: as Engine::start().
+  static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
 
   /// Calls close().
   ~Client();
 
-  /// Starts commands, spread over the I/O threads. Never blocks. Every command is done() exactly
-  /// once; after close() at once, with Code::closed.
+  /// Starts commands. Never blocks. Every command is done() exactly once; after close() at once,
+  /// with Code::closed.
   void submit(std::span<Command* const> commands);
   void submit(Command* command) { submit({&command, 1}); }
 
@@ -37,47 +33,47 @@ class Client {
   void post(std::function<void()> task, TimePoint due = {});
 
   /// True if some node is not a suspect: then the map will tell what became of the others.
-  [[nodiscard]] bool has_healthy_node() const;
+  [[nodiscard]] bool has_healthy_node() const { return engine_->has_healthy_node(); }
 
-  /// The newest map; never null after connect().
-  [[nodiscard]] std::shared_ptr<const ClusterMap> map() const;
+  /// The newest map; never null.
+  [[nodiscard]] std::shared_ptr<const ClusterMap> map() const { return engine_->map(); }
 
   /// The node that a batch row or query of `partition` should go to; null if none is known.
   [[nodiscard]] NodePtr node_for(const ClusterMap& map, uint32_t partition, bool is_write,
-                                 uint32_t attempt, const Node* last = nullptr) const;
+                                 uint32_t attempt, const Node* last = nullptr) const {
+    return engine_->node_for(map, partition, is_write, attempt, last);
+  }
 
   /// Asks every active node one info command over fresh connections and waits for the answers.
-  struct NodeInfo {
-    std::string node;
-    Status status;
-    std::string value;
-  };
-  std::vector<NodeInfo> info_all(std::string_view command, milliseconds timeout) const;
+  std::vector<NodeInfo> info_all(std::string_view command, milliseconds timeout) const {
+    return engine_->info_all(command, timeout);
+  }
 
   /// A failure hints at a changed cluster: tend now.
-  void refresh_soon() { tender_->wake(); }
+  void refresh_soon() { engine_->refresh_soon(); }
 
-  /// Ends all threads; open commands are done with Code::closed before it returns. Bounded:
-  /// nothing is waited for. Idempotent, thread-safe; not to be called from done().
+  /// Ends the open commands of this client with Code::closed before it returns, and the engine if
+  /// nobody else uses it. Bounded: nothing is waited for. Idempotent, thread-safe; not to be called
+  /// from done().
   void close();
 
-  [[nodiscard]] const ClientOptions& options() const { return options_; }
-  [[nodiscard]] const ClientStats& stats() const { return stats_; }
+  [[nodiscard]] const ClientOptions& options() const { return engine_->options(); }
+  /// Of the engine, whoever uses it.
+  [[nodiscard]] const ClientStats& stats() const { return engine_->stats(); }
 
  private:
-  explicit Client(ClientOptions options);
-  void publish(const std::shared_ptr<const ClusterMap>& map);
+  struct Shared;
+  class Registry;
 
-  ClientOptions options_;
-  std::string credential_;
-  ClientStats stats_;
-  mutable std::mutex map_mutex_;
-  std::shared_ptr<const ClusterMap> map_;  // guarded by map_mutex_
-  std::vector<std::unique_ptr<IoLoop>> loops_;
-  std::unique_ptr<Tender> tender_;
-  std::atomic<uint32_t> next_loop_{0};
+  explicit Client(std::shared_ptr<Shared> shared);
+
+  const std::shared_ptr<Shared> shared_;
+  Engine* const engine_;
+  // Held shared while commands or tasks are handed over: after close() none is on its way.
+  std::shared_mutex gate_;
+  bool closed_ = false;  // guarded by gate_
   std::mutex close_mutex_;
-  bool closed_ = false;  // guarded by close_mutex_
+  bool left_ = false;  // guarded by close_mutex_
 };
 
 }  // namespace aerokv::client

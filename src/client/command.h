@@ -54,8 +54,10 @@ class Command : public wire::ReplySink {
   virtual void done(Status status) = 0;
 
  private:
+  friend class Client;
   friend class IoLoop;
   friend class Connection;
+  const void* owner_ = nullptr;  // the client that submitted it; only compared
   uint32_t attempt_ = 0;
   uint32_t spread_ = 0;
   TimePoint first_failure_{};

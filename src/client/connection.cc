@@ -59,6 +59,11 @@ bool Connection::has_room(size_t depth) {
   return !draining_;
 }
 
+bool Connection::carries(const void* owner) const {
+  return std::any_of(flights_.begin(), flights_.end(),
+                     [owner](const Flight& flight) { return flight.command->owner_ == owner; });
+}
+
 bool Connection::wants_write() const {
   return state_ == State::connecting || hello_sent_ < hello_.size() ||
          (state_ == State::ready && fully_sent_ < flights_.size());

@@ -68,6 +68,8 @@ class Connection final : private wire::ReplySink {
 
   [[nodiscard]] bool wants_write() const;
   [[nodiscard]] size_t flights() const { return flights_.size(); }
+  /// Whether a command of `owner` is among them.
+  [[nodiscard]] bool carries(const void* owner) const;
   [[nodiscard]] uint64_t payload_bytes() const { return payload_bytes_; }
   [[nodiscard]] bool has_writes() const { return write_count_ > 0; }
   [[nodiscard]] int fd() const { return socket_.fd(); }

@@ -83,11 +83,11 @@ void IoLoop::submit(std::span<Command* const> commands) {
   for (Command* command : commands) command->done({Code::closed, "the client is closed"});
 }
 
-void IoLoop::post(std::function<void()> task, TimePoint due) {
+void IoLoop::post(const void* owner, std::function<void()> task, TimePoint due) {
   {
     const std::scoped_lock lock(mutex_);
     if (!stopping_) {
-      tasks_.emplace(due, std::move(task));
+      tasks_.emplace(due, Task{owner, std::move(task)});
       task = nullptr;
     }
   }
@@ -143,7 +143,7 @@ void IoLoop::run_tasks(TimePoint now) {
   {
     const std::scoped_lock lock(mutex_);
     const auto end = tasks_.upper_bound(now);
-    for (auto it = tasks_.begin(); it != end; ++it) tasks.push_back(std::move(it->second));
+    for (auto it = tasks_.begin(); it != end; ++it) tasks.push_back(std::move(it->second.run));
     tasks_.erase(tasks_.begin(), end);
     next_task_ = tasks_.empty() ? TimePoint::max() : tasks_.begin()->first;
   }

@@ -50,12 +50,20 @@ class IoLoop {
 
   /// Runs `task` on this thread soon, or at `due`; it must not block. Thread-safe. stop() runs what
   /// is left; after it a task runs at once on the caller's thread.
-  void post(std::function<void()> task, TimePoint due = {});
+  void post(const void* owner, std::function<void()> task, TimePoint due = {});
+
+  /// Ends the commands of `owner` with Code::closed, runs its tasks, and waits for that; see
+  /// Engine::release(). Thread-safe; not to be called from the thread itself.
+  void release(const void* owner);
 
   /// Thread-safe.
   void set_map(std::shared_ptr<const ClusterMap> map);
 
  private:
+  struct Task {
+    const void* owner = nullptr;
+    std::function<void()> run;
+  };
   struct Delayed {
     TimePoint due;
     Command* command = nullptr;
@@ -65,6 +73,9 @@ class IoLoop {
   void run();
   void run_tasks(TimePoint now);
   void take_inbox();
+  void release_here(const void* owner);
+  void run_tasks_of(const void* owner);
+  [[nodiscard]] std::vector<Command*> take_commands_of(const void* owner, TimePoint now);
   void route(Command* command);
   void pump_all(TimePoint now);
   void pump(Pool& pool, TimePoint now);
@@ -99,10 +110,10 @@ class IoLoop {
   std::thread thread_;
 
   std::mutex mutex_;
-  std::vector<Command*> inbox_;                            // guarded by mutex_
-  std::multimap<TimePoint, std::function<void()>> tasks_;  // guarded by mutex_; by due time
-  std::shared_ptr<const ClusterMap> next_map_;             // guarded by mutex_
-  bool stopping_ = false;                                  // guarded by mutex_
+  std::vector<Command*> inbox_;                 // guarded by mutex_
+  std::multimap<TimePoint, Task> tasks_;        // guarded by mutex_; by due time
+  std::shared_ptr<const ClusterMap> next_map_;  // guarded by mutex_
+  bool stopping_ = false;                       // guarded by mutex_
 
   // Owned by the thread.
   std::shared_ptr<const ClusterMap> map_;

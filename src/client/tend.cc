@@ -76,6 +76,7 @@ void Tender::stop() {
   condition_.notify_all();
   if (wake_fd_.is_open()) signal_event_fd(wake_fd_.get());
   if (thread_.joinable()) thread_.join();
+  contacts_.clear();  // and with them their connections
 }
 
 void Tender::wake() {

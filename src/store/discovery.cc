@@ -129,7 +129,7 @@ void NamespaceQuestion::done(Status status) {
 Result<std::shared_ptr<const NamespaceLimits>> discover_limits(const client::Client& client,
                                                                const StoreOptions& options) {
   // One lost answer must not fail a start: if nobody has answered, all are asked once more.
-  std::vector<client::Client::NodeInfo> answers =
+  std::vector<client::NodeInfo> answers =
       client.info_all(command_for(options), options.connect_timeout);
   const bool any_answered = std::any_of(answers.begin(), answers.end(),
                                         [](const auto& info) { return info.status.ok(); });
@@ -137,7 +137,7 @@ Result<std::shared_ptr<const NamespaceLimits>> discover_limits(const client::Cli
 
   std::vector<NamespaceFacts> facts;
   Status failure(Code::unavailable, "namespace " + options.ns + ": no node answered");
-  for (const client::Client::NodeInfo& info : answers) {
+  for (const client::NodeInfo& info : answers) {
     if (!info.status.ok()) {
       failure = info.status;
       continue;
