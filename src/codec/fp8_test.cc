@@ -4,16 +4,22 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
-#include <cstdio>
-#include <cstring>
+#include <cfenv>
+#include <cmath>
 #include <fstream>
 #include <iterator>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
 #include "codec/fp8_scalar.h"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
 
 namespace aerokv::codec {
 namespace {
@@ -210,6 +216,166 @@ TEST_P(Fp8Test, KeepsToItsBuffers) {
                   fp8_decode_scaled(type, 0.37F, from, to, stores, kernel);
                 });
   }
+}
+
+/// Buffers of numbers that mean something: random ones, small ones, special ones.
+Buffer numbers_of(DType type, size_t count, uint64_t seed) {
+  std::mt19937_64 random(seed);
+  std::normal_distribution<float> normal(0.0F, 3.0F);
+  const size_t bytes = dtype_bytes(type);
+  Buffer numbers(count * bytes);
+  for (size_t i = 0; i < count; ++i) {
+    auto bits = std::bit_cast<uint32_t>(normal(random));
+    if (i % 7 == 0) bits = static_cast<uint32_t>(random());
+    if (type == DType::float32) {
+      store_le<uint32_t>(numbers.data() + 4 * i, bits);
+    } else {
+      store_le<uint16_t>(numbers.data() + 2 * i,
+                         type == DType::bfloat16 ? f32_to_bf16_bits(bits) : f32_to_f16_bits(bits));
+    }
+  }
+  return numbers;
+}
+
+constexpr float kScales[] = {1.0F,
+                             0.37F,
+                             -0.02F,
+                             448.0F,
+                             3.1e-42F,
+                             1.0e-45F,
+                             1.2e-38F,
+                             3.0e38F,
+                             7.5e20F,
+                             2.0e-7F,
+                             0.0F,
+                             -0.0F,
+                             std::numeric_limits<float>::infinity(),
+                             -std::numeric_limits<float>::infinity(),
+                             std::numeric_limits<float>::quiet_NaN()};
+
+TEST_P(Fp8Test, ScalesAsTheReferenceDoes) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  const Buffer codes = random_bytes(5000, seed);
+  for (const DType type : kTypes) {
+    const Buffer numbers =
+        type == DType::float32 ? numbers_of(type, 20'000, seed) : inputs_of(type);
+    for (const float scale : kScales) {
+      SCOPED_TRACE(std::string(dtype_name(type)) + " by " + std::to_string(scale));
+      Buffer expected(numbers.size() / dtype_bytes(type));
+      Buffer scaled(expected.size());
+      fp8_encode_scaled(type, scale, numbers, expected, Stores::cached, Kernel::scalar);
+      fp8_encode_scaled(type, scale, numbers, scaled, Stores::streaming, GetParam());
+      ASSERT_EQ(scaled, expected);
+      expected.assign(codes.size() * dtype_bytes(type), std::byte{0});
+      scaled = expected;
+      fp8_decode_scaled(type, scale, codes, expected, Stores::cached, Kernel::scalar);
+      fp8_decode_scaled(type, scale, codes, scaled, Stores::streaming, GetParam());
+      ASSERT_EQ(scaled, expected);
+    }
+  }
+}
+
+TEST_P(Fp8Test, FindsTheLargestMagnitude) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  for (const DType type : kTypes) {
+    const Buffer numbers = numbers_of(type, 400, seed);
+    const size_t element = dtype_bytes(type);
+    for (size_t count = 0; count <= 300; ++count) {
+      const Bytes some = Bytes(numbers).subspan((count % 5) * element, count * element);
+      EXPECT_EQ(std::bit_cast<uint32_t>(abs_max(type, some, GetParam())),
+                std::bit_cast<uint32_t>(abs_max(type, some, Kernel::scalar)))
+          << dtype_name(type) << ", " << count;
+    }
+    // One NaN anywhere is the largest of all.
+    const Buffer nan(element, std::byte{0xff});
+    for (size_t at = 0; at < 200; ++at) {
+      Buffer zeros(200 * element);
+      std::copy(nan.begin(), nan.end(), zeros.begin() + static_cast<ptrdiff_t>(at * element));
+      EXPECT_TRUE(std::isnan(abs_max(type, zeros, GetParam()))) << at;
+    }
+  }
+}
+
+TEST_P(Fp8Test, GivesSlicesWhatTheWholeGets) {
+  const uint64_t seed = std::random_device()();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937_64 random(seed);
+  for (const DType type : kTypes) {
+    const size_t element = dtype_bytes(type);
+    const Buffer numbers = numbers_of(type, 10'000, seed);
+    const Buffer whole = encode(type, Fp8Format::e4m3fn, Overflow::saturate, numbers, GetParam());
+    Buffer decoded(numbers.size());
+    fp8_decode(Fp8Format::e4m3fn, type, whole, decoded, Stores::cached, GetParam());
+    Buffer codes(whole.size());
+    Buffer back(numbers.size());
+    for (size_t at = 0; at < whole.size();) {
+      const size_t count = std::min<size_t>(random() % 700, whole.size() - at);
+      const Stores stores = random() % 2 == 0 ? Stores::cached : Stores::streaming;
+      const MutableBytes some = MutableBytes(codes).subspan(at, count);
+      fp8_encode(type, Fp8Format::e4m3fn, Overflow::saturate,
+                 Bytes(numbers).subspan(at * element, count * element), some, stores, GetParam());
+      fp8_decode(Fp8Format::e4m3fn, type, some,
+                 MutableBytes(back).subspan(at * element, count * element), stores, GetParam());
+      at += count;
+    }
+    EXPECT_EQ(codes, whole);
+    EXPECT_EQ(back, decoded);
+  }
+}
+
+// Hosts set these for themselves, some compilers for everybody.
+TEST_P(Fp8Test, IgnoresTheFloatingPointEnvironment) {
+  const Buffer codes = random_bytes(1000, 3);
+  const auto everything = [&] {
+    std::vector<Buffer> results;
+    for (const DType type : kTypes) {
+      const Buffer numbers = inputs_of(type);
+      for (const Fp8Format format : kFormats) {
+        results.push_back(encode(type, format, Overflow::saturate, numbers, GetParam()));
+        results.emplace_back(codes.size() * dtype_bytes(type));
+        fp8_decode(format, type, codes, results.back(), Stores::cached, GetParam());
+      }
+      for (const float scale : {0.37F, 3.0e-42F}) {
+        results.emplace_back(numbers.size() / dtype_bytes(type));
+        fp8_encode_scaled(type, scale, numbers, results.back(), Stores::cached, GetParam());
+        results.emplace_back(codes.size() * dtype_bytes(type));
+        fp8_decode_scaled(type, scale, codes, results.back(), Stores::cached, GetParam());
+      }
+    }
+    Buffer scales(4);
+    store_le<uint32_t>(scales.data(),
+                       std::bit_cast<uint32_t>(fp8_scale(std::bit_cast<float>(0x00012345U))));
+    results.push_back(scales);
+    return results;
+  };
+  const std::vector<Buffer> expected = everything();
+  std::fenv_t saved;
+  std::fegetenv(&saved);
+  std::vector<std::vector<Buffer>> others;
+#if defined(__x86_64__)
+  _mm_setcsr(_mm_getcsr() | 0x8040);  // flush to zero, denormals are zero
+  others.push_back(everything());
+  EXPECT_EQ(_mm_getcsr() & 0x8040, 0x8040U);  // what the caller chose stays
+  std::fesetenv(&saved);
+#endif
+  for (const int rounding : {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO}) {
+    std::fesetround(rounding);
+    others.push_back(everything());
+    EXPECT_EQ(std::fegetround(), rounding);
+  }
+  std::fesetenv(&saved);
+  for (const std::vector<Buffer>& other : others) EXPECT_TRUE(other == expected);
+}
+
+TEST(Fp8ScaleTest, IsTheLargestMagnitudeOver448) {
+  EXPECT_EQ(fp8_scale(448.0F), 1.0F);
+  EXPECT_EQ(fp8_scale(3.0F), 3.0F / 448.0F);
+  EXPECT_EQ(fp8_scale(0.0F), 1.0F);
+  EXPECT_EQ(fp8_scale(std::numeric_limits<float>::quiet_NaN()), 1.0F);
+  EXPECT_EQ(fp8_scale(std::numeric_limits<float>::infinity()),
+            std::numeric_limits<float>::infinity());
 }
 
 }  // namespace
