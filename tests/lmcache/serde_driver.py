@@ -20,7 +20,7 @@ from lmcache.v1.distributed.l2_adapters.config import parse_args_to_l2_adapters_
 from lmcache.v1.distributed.l2_adapters.serde_wrapper import SerdeL2AdapterWrapper
 from lmcache.v1.distributed.serde import SerdeConfig, create_serde_processor
 from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, TensorMemoryObj
-from lmcache_driver import AdapterDriver, GuardedObject, await_event
+from lmcache_driver import GUARD, AdapterDriver, GuardedObject, await_event, object_key
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -163,6 +163,15 @@ def l1_balance(manager: L1Manager) -> dict[str, int]:
     status = manager.report_status()
     assert status["is_healthy"]
     return {name: status[name] for name in names}
+
+
+def overwrite_l1(manager: L1Manager) -> None:
+    """Fills L1's free memory, in which the remains of older objects lie."""
+    used, total = manager.get_memory_usage()
+    key, layout = object_key(cache_salt="overwrite"), layout_desc([((total - used,), U8)])
+    ((_, memory),) = manager.reserve_write([key], [True], layout, tag="overwrite").values()
+    memory.tensor.fill_(GUARD)
+    manager.finish_write_and_delete([key], tag="overwrite")
 
 
 NOTHING_HELD = {
