@@ -90,6 +90,16 @@ bool is_row_major(const std::vector<int64_t>& shape, const std::vector<int64_t>&
   return true;
 }
 
+// Shapes and types of a memory object. Those of LMCache have one of each if not several.
+std::pair<nb::object, nb::object> layout_of_memory_object(nb::handle value) {
+  try {
+    return {value.attr("get_shapes")(), value.attr("get_dtypes")()};
+  } catch (nb::python_error&) {
+    if (!nb::hasattr(value, "get_shape") || !nb::hasattr(value, "get_dtype")) throw;
+  }
+  return {nb::make_tuple(value.attr("get_shape")()), nb::make_tuple(value.attr("get_dtype")())};
+}
+
 }  // namespace
 
 void HeldMemory::ReleaseView::operator()(Py_buffer* view) const noexcept {
@@ -105,14 +115,12 @@ class MemoryFinder {
 
   HeldMemory find() {
     held_.owner_ = value_;
-    if (nb::hasattr(value_, "get_shapes") && nb::hasattr(value_, "byte_array")) {
+    if (nb::hasattr(value_, "get_shapes")) {
       from_memory_object();
     } else if (nb::hasattr(value_, "data_ptr") && nb::hasattr(value_, "element_size")) {
       from_torch();
     } else if (!from_buffer(value_, typed_) && !from_array_interface() && !from_dlpack()) {
-      throw nb::type_error(
-          (name_.text() + ": " + type_name_of(value_) + ", expected a tensor, an array or a buffer")
-              .c_str());
+      from_attributes();
     }
     return std::move(held_);
   }
@@ -143,7 +151,15 @@ class MemoryFinder {
     return *bytes;
   }
 
+  [[noreturn]] void fail_kind() const {
+    throw nb::type_error(
+        (name_.text() + ": " + type_name_of(value_) + ", expected a tensor, an array or a buffer")
+            .c_str());
+  }
+
   void from_memory_object();
+  void from_attributes();
+  void set_plain_bytes();
   void from_torch();
   bool from_buffer(nb::handle exporter, bool typed);
   bool from_array_interface();
@@ -154,6 +170,7 @@ class MemoryFinder {
   nb::object value_;
   Access access_;
   bool typed_;
+  bool is_inner_ = false;  // of an object that wraps it
   const ValueName& name_;
   HeldMemory held_;
 };
@@ -162,26 +179,49 @@ void MemoryFinder::from_memory_object() {
   if (nb::hasattr(value_, "is_valid") && !nb::cast<bool>(value_.attr("is_valid")())) {
     fail("a memory object that was invalidated", "a valid one");
   }
-  const nb::object dtypes = value_.attr("get_dtypes")();
-  bool untyped = false;  // LMCache's objects of plain bytes say None
-  for (const nb::handle dtype : dtypes) untyped = untyped || dtype.is_none();
-  Layout layout;
-  if (!untyped) layout = read_layout(value_.attr("get_shapes")(), dtypes, name_);
-  if (!from_buffer(value_.attr("byte_array"), false)) {
-    throw nb::type_error((name_.text() + ".byte_array: no buffer, expected one").c_str());
+  const nb::object bytes = nb::getattr(value_, "byte_array", nb::none());
+  if (bytes.is_none()) fail_kind();
+  if (!from_buffer(bytes, false)) {
+    throw nb::type_error(
+        (name_.text() + ".byte_array: " + type_name_of(bytes) + ", expected a buffer").c_str());
   }
-  if (untyped) {
-    layout = {{DType::uint8, {static_cast<int64_t>(held_.bytes.size())}}};
-  } else if (!typed_ && access_ == Access::write) {
-    // What was written into it before may have narrowed it.
-    const uint64_t full = bytes_of(layout);
-    if (held_.bytes.size() < full && nb::hasattr(value_, "get_physical_size") &&
-        nb::hasattr(value_, "data_ptr") &&
-        nb::cast<uint64_t>(value_.attr("get_physical_size")()) >= full) {
-      set_address(nb::cast<uintptr_t>(value_.attr("data_ptr")), full);
-    }
+  const bool may_be_narrowed = !typed_ && access_ == Access::write;
+  if (!typed_ && !may_be_narrowed) return;
+  const auto [shapes, dtypes] = layout_of_memory_object(value_);
+  // Objects of plain bytes say that their type is None.
+  for (const nb::handle dtype : dtypes) {
+    if (dtype.is_none()) return set_plain_bytes();
   }
-  if (typed_) held_.layout = std::move(layout);
+  Layout layout = read_layout(shapes, dtypes, name_);
+  if (typed_) {
+    held_.layout = std::move(layout);
+    return;
+  }
+  // What was written into it before may have narrowed it.
+  const uint64_t full = bytes_of(layout);
+  if (held_.bytes.size() >= full || !nb::hasattr(value_, "get_physical_size")) return;
+  if (nb::cast<uint64_t>(value_.attr("get_physical_size")()) < full) return;
+  const nb::object address = nb::getattr(value_, "data_ptr", nb::none());
+  if (!address.is_none()) set_address(nb::cast<uintptr_t>(address), full);
+}
+
+void MemoryFinder::set_plain_bytes() {
+  if (typed_) held_.layout = {{DType::uint8, {static_cast<int64_t>(held_.bytes.size())}}};
+}
+
+// Objects that only wrap something: a tensor, or bytes.
+void MemoryFinder::from_attributes() {
+  const nb::object inner = nb::getattr(value_, "tensor", nb::none());
+  if (!inner.is_none() && !is_inner_) {
+    MemoryFinder finder(inner, access_, typed_, name_);
+    finder.is_inner_ = true;
+    held_ = finder.find();
+    held_.owner_ = nb::make_tuple(value_, held_.owner_);
+    return;
+  }
+  const nb::object bytes = nb::getattr(value_, "byte_array", nb::none());
+  if (bytes.is_none() || !from_buffer(bytes, false)) fail_kind();
+  set_plain_bytes();
 }
 
 void MemoryFinder::from_torch() {

@@ -7,12 +7,13 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
-from serde_waiting import write_key
+from serde_waiting import WAIT_SECONDS, write_key
 
 import lmcache_aerospike
 from lmcache_aerospike import _native, serde
@@ -302,7 +303,9 @@ def test_the_interpreter_runs_during_a_transform(format: str) -> None:
         sys.setswitchinterval(100)
         try:
             go.set()
-            transform()
+            deadline = time.monotonic() + WAIT_SECONDS
+            while not ran and time.monotonic() < deadline:
+                transform()
             seen = list(ran)
         finally:
             sys.setswitchinterval(interval)

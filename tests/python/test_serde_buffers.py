@@ -207,6 +207,43 @@ def test_untyped_memory_objects_are_bytes() -> None:
     assert out[17:] == b"plain bytes"
 
 
+class Simple(Memory):
+    """As LMCache's memory objects with one tensor, whose lists are not filled in."""
+
+    def get_shapes(self) -> list:
+        raise AssertionError
+
+    def get_shape(self) -> tuple:
+        return self.shapes[0]
+
+    def get_dtype(self) -> object:
+        return self.dtypes[0]
+
+
+class Wrapper:
+    """An object that only has a tensor, or only bytes."""
+
+    def __init__(self, **attributes: object) -> None:
+        self.__dict__.update(attributes)
+
+
+def test_objects_that_wrap_something() -> None:
+    simple = Simple(bytearray(BF16.tobytes()), [(2, 3)], ["torch.bfloat16"])
+    narrowed = Simple(bytearray(6), [(6,)], ["uint8"], used=1)
+    for source in (simple, Wrapper(tensor=VALUES, byte_array=b"x"), Wrapper(tensor=simple)):
+        for target in (narrowed, Wrapper(tensor=np.zeros(6, np.uint8)), bytearray(6)):
+            assert SERIALIZER.serialize(source, target) == 6
+    assert narrowed.data == CODES
+    data = bytearray(28)
+    assert SUMS.serialize(Wrapper(byte_array=b"plain bytes"), Wrapper(byte_array=data)) == 28
+    assert data[17:] == b"plain bytes"
+    circle = Wrapper()
+    circle.tensor = circle
+    for nothing in (circle, Wrapper(tensor=None), Wrapper(tensor=5), Wrapper(byte_array=5)):
+        with pytest.raises(TypeError, match=r"src: .*expected a tensor"):
+            SUMS.serialize(nothing, data)
+
+
 @pytest.mark.parametrize(
     "dtype",
     [np.bool_, np.uint8, np.int8, np.int16, np.int32, np.int64, np.float16, np.float32, np.float64],
