@@ -17,6 +17,9 @@ const Fp8Kernels& kernels_of(Kernel kernel) {
       return kFp8Avx2;
     case Kernel::avx512:
       return kFp8Avx512;
+#elif defined(__aarch64__)
+    case Kernel::neon:
+      return kFp8Neon;
 #endif
     default:
       return kFp8Scalar;
