@@ -18,7 +18,7 @@ from lmcache.v1.distributed.l1_manager import L1Manager
 from lmcache.v1.distributed.l2_adapters import create_l2_adapter
 from lmcache.v1.distributed.l2_adapters.config import parse_args_to_l2_adapters_config
 from lmcache.v1.distributed.l2_adapters.serde_wrapper import SerdeL2AdapterWrapper
-from lmcache.v1.distributed.serde import SerdeConfig, create_serde_processor
+from lmcache.v1.distributed.serde import SerdeConfig, SerdeProcessor, create_serde_processor
 from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, TensorMemoryObj
 from lmcache_driver import GUARD, AdapterDriver, GuardedObject, await_event, object_key
 
@@ -87,11 +87,11 @@ def byte_object(size: int, content: bytes | None = None) -> KvObject:
 
 
 class SerdeDriver:
-    """One processor, as LMCache makes it of the JSON, and blocking calls over it."""
+    """One processor, as LMCache makes it of the JSON or another, and blocking calls over it."""
 
-    def __init__(self, serde: dict[str, Any]) -> None:
+    def __init__(self, serde: dict[str, Any], processor: SerdeProcessor | None = None) -> None:
         kwargs = {name: value for name, value in serde.items() if name != "type"}
-        self.processor = create_serde_processor(SerdeConfig(serde["type"], kwargs))
+        self.processor = processor or create_serde_processor(SerdeConfig(serde["type"], kwargs))
 
     def estimate(self, layout: Layout) -> int:
         """The bytes to reserve for an object."""

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import xxhash
+from lmcache.v1.distributed.serde import AsyncSerdeProcessor
 from lmcache_driver import object_key
 from serde_driver import (
     BF16,
@@ -23,8 +24,11 @@ from serde_driver import (
     SerdeDriver,
     any_bits,
     byte_object,
+    layout_desc,
     numbers,
 )
+
+from lmcache_aerospike.lmcache_serde import AerospikeDeserializer, AerospikeSerializer
 
 Open = Callable[..., SerdeDriver]
 
@@ -276,3 +280,50 @@ def test_an_object_that_is_larger_than_the_first_fails_its_batch(serde):
         assert not ours.run_serialize(sources, targets, [object_key(1), object_key(2)])
         for target in targets:
             target.bytes()  # checks the guard zones
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+@pytest.mark.parametrize("name", ["fp8", "k16v8", "checksum", *OWN])
+def test_lmcaches_own_processor_runs_our_classes(name, workers):
+    """LMCache passes three arguments, and narrows the target to what was written."""
+    serde = OWN.get(name, {"type": f"aerospike_{name}"})
+    params = {key: value for key, value in serde.items() if key != "type"}
+    theirs = AsyncSerdeProcessor(
+        AerospikeSerializer(serde["type"], **params),
+        AerospikeDeserializer(serde["type"], **params),
+        max_workers=workers,
+    )
+    with SerdeDriver(serde, theirs) as inside, SerdeDriver(serde) as ours:
+        for i, layout in enumerate(LAYOUTS.values()):
+            key, source = object_key(i), numbers(layout, i)
+            assert inside.estimate(layout) == ours.estimate(layout)
+            frame = inside.serialize(layout, source, key)
+            assert frame is not None
+            assert frame == ours.serialize(layout, source, key)
+            back = inside.deserialize(layout, frame, key)
+            assert back is not None
+            assert back == ours.deserialize(layout, frame, key)
+            assert inside.deserialize(layout, frame[:-1], key) is None
+
+
+@pytest.mark.parametrize("name", ["fp8", "checksum", *OWN])
+def test_the_form_with_two_arguments_is_the_form_without_a_key(name):
+    """As in LMCache before 0.5."""
+    serde = OWN.get(name, {"type": f"aerospike_{name}"})
+    params = {key: value for key, value in serde.items() if key != "type"}
+    serializer = AerospikeSerializer(serde["type"], **params)
+    deserializer = AerospikeDeserializer(serde["type"], **params)
+    layout = LAYOUTS["kv"]
+    source = KvObject(layout, numbers(layout, 1))
+    room = serializer.estimate_serialized_size(layout_desc(layout))
+    frames = []
+    for arguments in ((), (None,)):
+        target = byte_object(room)
+        size = serializer.serialize(source.memory, target.memory, *arguments)
+        frames.append(target.bytes()[:size])
+        back = KvObject(layout)
+        deserializer.deserialize(byte_object(size, frames[-1]).memory, back.memory, *arguments)
+        assert not back.is_untouched()
+        if name in ("checksum", "lossless", "chain"):
+            assert back.bytes() == source.bytes()
+    assert frames[0] == frames[1]
