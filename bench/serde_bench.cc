@@ -12,6 +12,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <functional>
 #include <memory>
 #include <random>
@@ -24,6 +25,7 @@
 #include "codec/fp8.h"
 #include "codec/fp8_scalar.h"
 #include "serde/builtin.h"
+#include "serde_rivals.h"
 
 namespace {
 
@@ -42,6 +44,7 @@ struct Options {
   size_t rounds = 11;
   size_t threads = 1;
   std::string filter;
+  std::string data;  ///< a file whose bytes, again and again, are the bfloat16 tensor
   bool is_json = false;
 };
 
@@ -53,6 +56,7 @@ struct Case {
   std::function<void()> run;
   std::vector<double> seconds = {};
   std::vector<double> ratios = {};
+  std::vector<aerokv::bench::Rival> rivals = {};
 };
 
 [[noreturn]] void fail(const std::string& message) {
@@ -108,7 +112,8 @@ struct Workload {
   explicit Workload(const Options& options) : bytes(options.bytes), parallel(options.threads) {
     std::mt19937_64 random(1);
     std::normal_distribution<float> distribution(0.0F, 1.0F);
-    std::vector<uint32_t> floats(1 << 16);
+    // Longer than the window of zstd's fast levels, which would find them again.
+    std::vector<uint32_t> floats(1 << 20);
     for (uint32_t& value : floats) value = std::bit_cast<uint32_t>(distribution(random));
     for (size_t i = 0; i < bytes / 2; ++i) {
       const uint32_t value = floats[i % floats.size()];
@@ -117,8 +122,19 @@ struct Workload {
       codes.data()[i] = static_cast<std::byte>(
           codec::f32_to_fp8(value, codec::Fp8Format::e4m3fn, codec::Overflow::saturate));
     }
+    if (!options.data.empty()) fill_from(options.data);
     for (size_t i = 0; i < bytes / 4; ++i) {
       aerokv::store_le<uint32_t>(f32.data() + 4 * i, floats[i % floats.size()]);
+    }
+  }
+
+  void fill_from(const std::string& path) {
+    std::ifstream file(path, std::ios::binary);
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    if (text.size() < 2) fail("cannot read " + path);
+    const size_t whole = text.size() / 2 * 2;
+    for (size_t i = 0; i < bytes; ++i) {
+      bf16.data()[i] = static_cast<std::byte>(text[i % whole]);
     }
   }
 
@@ -202,11 +218,34 @@ void add_serde(Workload& work, std::vector<Case>& cases, const std::string& name
                    }});
 }
 
+/// A format that is measured beside what others need for its work.
+void add_contest(Workload& work, std::vector<Case>& cases, const std::string& name,
+                 aerokv::Result<Serde> made, aerokv::bench::Rivals rivals) {
+  add_serde(work, cases, name, std::move(made));
+  if (work.parallel.count() != 1) return;  // they have one thread
+  cases[cases.size() - 2].rivals = std::move(rivals.writing);
+  cases[cases.size() - 1].rivals = std::move(rivals.reading);
+}
+
+void add_frames(Workload& work, std::vector<Case>& cases) {
+  namespace bench = aerokv::bench;
+  const bench::BenchKey key;
+  const Bytes source = work.source(DType::bfloat16);
+  const MutableBytes target = work.target.first(work.target.size());
+  add_contest(work, cases, "checksum", serde::make_checksum({}),
+              bench::checksum_rivals(source, target));
+  add_contest(work, cases, "aesgcm", serde::make_aesgcm({{"master_key_path", key.path()}}),
+              bench::aesgcm_rivals(source, target));
+  add_contest(work, cases, "lossless", serde::make_lossless({}),
+              bench::lossless_rivals(source, target));
+}
+
 std::vector<Case> make_cases(Workload& work) {
   std::vector<Case> cases;
   cases.push_back({"memcpy", work.bytes, work.bytes, [&work] { work.copy(work.bytes); }});
   add_kernels(work, cases);
   add_serde(work, cases, "fp8", serde::make_fp8({}));
+  add_frames(work, cases);
   return cases;
 }
 
@@ -236,6 +275,12 @@ void measure(Workload& work, std::vector<Case>& cases, size_t rounds) {
       const double run = seconds_of([&] {
         for (size_t i = 0; i < repeats; ++i) one.run();
       });
+      for (aerokv::bench::Rival& rival : one.rivals) {
+        const double other = seconds_of([&] {
+          for (size_t i = 0; i < repeats; ++i) rival.run();
+        });
+        if (round != 0) rival.ratios.push_back(other / run);
+      }
       if (round == 0) continue;
       one.seconds.push_back(run / static_cast<double>(repeats));
       one.ratios.push_back(copy / run);
@@ -257,12 +302,19 @@ void print(const Options& options, const std::vector<Case>& cases) {
     if (options.is_json) {
       std::printf(
           "%s\n  {\"name\": \"%s\", \"read\": %zu, \"written\": %zu, \"seconds\": %.9f, "
-          "\"gb_per_s\": %.3f, \"memcpy_ratio\": %.4f}",
+          "\"gb_per_s\": %.3f, \"memcpy_ratio\": %.4f",
           separator, one.name.c_str(), one.read, one.written, seconds, rate, median(one.ratios));
+      for (const aerokv::bench::Rival& rival : one.rivals) {
+        std::printf(", \"of %s\": %.4f", rival.name.c_str(), median(rival.ratios));
+      }
+      std::printf("}");
       separator = ",";
     } else {
       std::printf("%-40s %10.3f %10.2f %10.2f\n", one.name.c_str(), 1e3 * seconds, rate,
                   median(one.ratios));
+      for (const aerokv::bench::Rival& rival : one.rivals) {
+        std::printf("    %.2f of %s\n", median(rival.ratios), rival.name.c_str());
+      }
     }
   }
   if (options.is_json) std::printf("\n]}\n");
@@ -278,6 +330,9 @@ size_t number(std::string_view flag, const char* text, size_t low, size_t high) 
   return static_cast<size_t>(value);
 }
 
+constexpr char kUsage[] =
+    "usage: [--kib N] [--rounds N] [--threads N] [--filter TEXT] [--data FILE] [--json]";
+
 Options parse(int argc, char** argv) {
   Options options;
   for (int i = 1; i < argc; ++i) {
@@ -286,7 +341,7 @@ Options parse(int argc, char** argv) {
       options.is_json = true;
       continue;
     }
-    if (i + 1 == argc) fail("usage: [--kib N] [--rounds N] [--threads N] [--filter TEXT] [--json]");
+    if (i + 1 == argc) fail(kUsage);
     const char* value = argv[++i];
     if (flag == "--kib") {
       options.bytes = number(flag, value, 64, size_t{4} << 20) << 10;
@@ -294,6 +349,8 @@ Options parse(int argc, char** argv) {
       options.rounds = number(flag, value, 1, 1000);
     } else if (flag == "--threads") {
       options.threads = number(flag, value, 1, 256);
+    } else if (flag == "--data") {
+      options.data = value;
     } else if (flag == "--filter") {
       options.filter = value;
     } else {
