@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 #include "codec/checksum_copy.h"
 #include "codec/frame_testing.h"
 
@@ -32,8 +34,9 @@ void expect_copy_and_hash(Bytes source, size_t misalignment, Kernel kernel) {
 }
 
 TEST(CopyAndHash, IsXxh3OfEveryShortLength) {
+  std::printf("kernels not run here:%s\n", kernels_not_run().c_str());
   const Buffer data = random_bytes(2300, 1);
-  for (const Kernel kernel : kernels_to_test()) {
+  for (const Kernel kernel : available_kernels()) {
     for (size_t size = 0; size <= 2200; ++size) {
       expect_copy_and_hash(Bytes(data).subspan(size % 67, size), size % 61, kernel);
     }
@@ -42,7 +45,7 @@ TEST(CopyAndHash, IsXxh3OfEveryShortLength) {
 
 TEST(CopyAndHash, IsXxh3OfLengthsThatAreStoredPastTheCaches) {
   const Buffer data = random_bytes((4 << 20) + 9000, 2);
-  for (const Kernel kernel : kernels_to_test()) {
+  for (const Kernel kernel : available_kernels()) {
     for (const size_t more :
          std::vector<size_t>{0, 1, 63, 64, 65, 1023, 1024, 1025, 1087, 1088, 2048, 8191}) {
       for (const size_t misalignment : std::vector<size_t>{0, 1, 17, 32, 63}) {

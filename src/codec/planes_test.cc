@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 #include "codec/frame_testing.h"
 
 namespace aerokv::codec {
@@ -46,8 +48,9 @@ void expect_split_and_merge(Bytes source, PlaneShape shape, size_t misalignment,
 }
 
 TEST(Planes, EveryKernelDoesWhatTheFormatSays) {
+  std::printf("kernels not run here:%s\n", kernels_not_run().c_str());
   const Buffer data = random_bytes(8192, 1);
-  for (const Kernel kernel : kernels_to_test()) {
+  for (const Kernel kernel : available_kernels()) {
     for (const PlaneShape shape : kShapes) {
       for (size_t count = 0; count <= 133; ++count) {
         expect_split_and_merge(Bytes(data).subspan(count % 37, count * shape.planes), shape,
