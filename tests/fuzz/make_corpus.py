@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import struct
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -204,6 +205,20 @@ def frame_seeds(seeds: dict[str, dict[str, bytes]]) -> None:
         seeds["lossless"][f"zeros_{choice}"] = bytes([choice]) + bytes(700)
 
 
+def container_seeds(seeds: dict[str, dict[str, bytes]]) -> None:
+    """Containers of LMCache with the wishes that they fulfil, and one more tensor behind one."""
+    folder = GOLDEN.parent / "serde" / "k16v8"
+    wishes = {"bfloat16": 48, "float16": 53, "float32": 58, "v_only": 32, "float16_scale": 48}
+    for name, choice in wishes.items():
+        container = (folder / f"{name}.bin").read_bytes()
+        seeds["k16v8"][name] = bytes([choice]) + container
+    first = (folder / "bfloat16.bin").read_bytes()
+    payload = b"abc" + struct.pack("<f", 1.0)
+    head = first[:12] + struct.pack("<H", 6) + first[14:76] + struct.pack("<qqq", 3, 0, 4)
+    second = head + first[100:209] + struct.pack("<I", zlib.crc32(payload)) + payload
+    seeds["k16v8"]["object"] = bytes([64]) + first + second
+
+
 def main() -> None:
     """Writes all seeds and prints their number and size."""
     names = (
@@ -213,6 +228,7 @@ def main() -> None:
         "devserver",
         "info",
         "int_frame",
+        "k16v8",
         "keys",
         "limits",
         "lossless",
@@ -228,6 +244,7 @@ def main() -> None:
     record_seeds(seeds)
     serde_seeds(seeds)
     frame_seeds(seeds)
+    container_seeds(seeds)
     for target, files in seeds.items():
         folder = HERE / "corpus" / target
         folder.mkdir(parents=True, exist_ok=True)
