@@ -30,7 +30,7 @@ Status check(const std::string& path, const struct stat& facts) {
   }
   if ((facts.st_mode & 0077) != 0) {
     char mode[8] = {};
-    std::snprintf(mode, sizeof(mode), "%04o", facts.st_mode & 07777);
+    static_cast<void>(std::snprintf(mode, sizeof(mode), "%04o", facts.st_mode & 07777));
     return refused(Code::denied, path,
                    "mode " + std::string(mode) +
                        " lets group or others at it, expected 0600 or 0400 (chmod 600)");
