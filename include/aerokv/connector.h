@@ -19,6 +19,7 @@ struct Completion {
   bool ok = false;
   std::string error;          ///< why not ok; empty otherwise
   std::vector<uint8_t> bits;  ///< one per key in submit order: 1 = hit; same length as the batch
+  std::vector<ItemResult> results;  ///< of each key, in submit order
 };
 
 /// Submits batches to a store and collects their completions. Thread-safe.

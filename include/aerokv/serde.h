@@ -71,8 +71,8 @@ class Serializer {
   /// shapes and dtypes alone. Errors: invalid (a dtype or shape that the format does not take).
   [[nodiscard]] virtual Result<size_t> estimate_serialized_size(const Layout& layout) const = 0;
 
-  /// Whether the estimate is what serialize() writes, for every object. Stores that need to know the
-  /// size before they read take such formats alone; others read them in one step less.
+  /// Whether the estimate is what serialize() writes, for every object. Stores that need to know
+  /// the size before they read take such formats alone; others read them in one step less.
   [[nodiscard]] virtual bool is_exact_size() const { return false; }
 
  private:

@@ -99,7 +99,7 @@ struct ItemResult {
   /// there are; every other miss says 0.
   uint64_t bytes = 0;
   uint64_t raw_bytes = 0;           ///< get: size before the serde, where the object has one
-  std::vector<std::byte> metadata;  ///< get: bin `md`
+  std::vector<std::byte> metadata;  ///< get: bin `md`, also of an object too large for the buffer
   Status status;                    ///< ok unless outcome is error, or a miss has a reason
 };
 
@@ -123,15 +123,26 @@ enum class MissReason : uint8_t {
 inline constexpr size_t kMissReasons = 10;
 const char* miss_reason_name(MissReason reason);
 
+/// A distribution in powers of two: counts[0] are values up to 1, counts[i] those above 2^(i-1) and
+/// up to 2^i. The last also has everything above.
+struct Histogram {
+  static constexpr size_t kBuckets = 40;
+  std::array<uint64_t, kBuckets> counts{};
+  uint64_t sum = 0;  ///< of all values
+};
+
 /// A snapshot of the counters of one store. Counts are since open().
 struct StoreStats {
   struct PerOperation {
     uint64_t items = 0, hits = 0, misses = 0, errors = 0, bytes = 0;
+    uint64_t round_trips = 0;  ///< get, put: requests that waited for another of the same object
+    Histogram batch_microseconds;
   };
   std::array<PerOperation, kOperations> operations{};
   std::array<uint64_t, kMissReasons> misses_by_reason{};
   uint64_t requests = 0, retries = 0, stalls = 0, connection_errors = 0;
   uint64_t bytes_in_flight = 0, bytes_in_flight_peak = 0;
+  Histogram stored_segment_counts, stored_segment_bytes;  ///< of each object that was stored
   uint64_t damaged_keys = 0;  ///< keys that lookups report absent until they are stored again
   struct NodeStats {
     std::string name, address;

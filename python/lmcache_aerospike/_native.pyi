@@ -12,12 +12,20 @@ from lmcache_aerospike.errors import AerospikeConnectorError
 
 __version__: str
 
+class Histogram(TypedDict):
+    """Values in powers of two: counts[i] are those up to 2**i and above 2**(i - 1)."""
+
+    counts: list[int]
+    sum: int
+
 class OperationStats(TypedDict):
     items: int
     hits: int
     misses: int
     errors: int
     bytes: int
+    round_trips: int
+    batch_microseconds: Histogram
 
 class NodeStats(TypedDict):
     name: str
@@ -38,6 +46,8 @@ class StoreStats(TypedDict):
     connection_errors: int
     bytes_in_flight: int
     bytes_in_flight_peak: int
+    stored_segment_counts: Histogram
+    stored_segment_bytes: Histogram
     damaged_keys: int
     nodes: list[NodeStats]
 
@@ -115,8 +125,26 @@ class Connector:
         buffer is undefined then. A longer one is a miss. Nothing is written outside the buffer.
         """
 
-    def submit_batch_set(self, keys: Sequence[str], memoryviews: Sequence[Buffer]) -> int:
-        """Start storing objects. `ok` of the completion means that every one was stored."""
+    def submit_batch_set(
+        self,
+        keys: Sequence[str],
+        memoryviews: Sequence[Buffer],
+        metadata: Sequence[Buffer | None] | None = None,
+        ttl_seconds: int | None = None,
+        pin: bool = False,
+    ) -> int:
+        """Start storing objects. `ok` of the completion means that every one was stored.
+
+        Args:
+            keys: One for each object.
+            memoryviews: Their payloads.
+            metadata: Up to 64 KiB for each, which loads return with the payload.
+            ttl_seconds: Instead of the option default_ttl_seconds.
+            pin: They never expire.
+
+        Returns:
+            The id of the batch.
+        """
 
     def submit_batch_exists(self, keys: Sequence[str]) -> int:
         """Start looking objects up. `ok` is true unless nothing could be asked at all."""
@@ -129,6 +157,19 @@ class Connector:
 
     def drain_completions(self) -> list[tuple[int, bool, str, list[bool] | None]]:
         """Take what has ended, oldest first: (id, ok, error, one bit per key)."""
+
+    def drain_results(
+        self,
+    ) -> list[
+        tuple[int, list[tuple[str, int, bytes | None, AerospikeConnectorError | None]]]
+    ]:
+        """Take what has ended, oldest first, instead of drain_completions().
+
+        Returns:
+            The id of each batch, and for each of its keys: "hit", "miss" or "error"; the payload
+            bytes, also of a load that missed because the buffer is too small; the metadata; the
+            error.
+        """
 
     def close(self) -> None:
         """End open batches, which complete with an error, and let go of all buffers.

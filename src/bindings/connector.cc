@@ -6,6 +6,7 @@
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 
+#include <algorithm>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -73,7 +74,9 @@ class PyConnector {
     return *id;
   }
 
-  nb::list drain() {
+  /// What has ended: one call of `convert` for each completion.
+  template <typename Convert>
+  nb::list drain(Convert convert) {
     Connector& target = native();
     std::vector<Completion> completions;
     std::vector<Pins> done;  // released at the end, with the GIL
@@ -90,9 +93,11 @@ class PyConnector {
       }
     }
     nb::list out;
-    for (const Completion& completion : completions) out.append(as_tuple(completion));
+    for (const Completion& completion : completions) out.append(convert(completion));
     return out;
   }
+  nb::list drain_bits() { return drain(as_tuple); }
+  nb::list drain_results() { return drain(as_results); }
 
   void close() {
     if (guard_.is_child()) return;
@@ -123,19 +128,66 @@ class PyConnector {
     return nb::make_tuple(completion.id, completion.ok, error, bits);
   }
 
+  /// (id, [(outcome, bytes, metadata or None, error or None) for each key])
+  static nb::object as_results(const Completion& completion) {
+    static constexpr const char* kOutcomes[] = {"hit", "miss", "error"};
+    nb::list results;
+    for (const ItemResult& result : completion.results) {
+      const nb::object metadata =
+          result.metadata.empty()
+              ? nb::none()
+              : nb::object(nb::bytes(result.metadata.data(), result.metadata.size()));
+      const nb::object error =
+          result.outcome == Outcome::error ? exception_of(result.status) : nb::none();
+      results.append(nb::make_tuple(kOutcomes[static_cast<size_t>(result.outcome)], result.bytes,
+                                    metadata, error));
+    }
+    return nb::make_tuple(completion.id, results);
+  }
+
   ForkGuard guard_;
   std::unique_ptr<State> state_;
 };
+
+/// Metadata for each key, None where there is none.
+void read_metadata(nb::handle metadata, std::vector<Item>& items, Pins& pins) {
+  const nb::object sequence = as_sequence(metadata, "metadata", "buffers");
+  const auto count = static_cast<size_t>(PySequence_Fast_GET_SIZE(sequence.ptr()));
+  if (count != items.size()) {
+    raise_invalid("metadata: " + std::to_string(count) + ", expected " +
+                  std::to_string(items.size()) + " as there are keys");
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const nb::object buffer =
+        nb::borrow(PySequence_Fast_GET_ITEM(sequence.ptr(), static_cast<Py_ssize_t>(i)));
+    if (buffer.is_none()) continue;
+    items[i].metadata = pins.add(buffer, Pins::Access::read, "metadata", i);
+  }
+}
+
+uint64_t submit_put(PyConnector& self, nb::handle keys, nb::handle memoryviews, nb::handle metadata,
+                    std::optional<int64_t> ttl_seconds, bool pin) {
+  Pins pins;
+  const Py_ssize_t count = PyObject_Length(keys.ptr());
+  if (count < 0) PyErr_Clear();  // read_items() says what is wrong with them
+  pins.reserve(2 * static_cast<size_t>(std::max<Py_ssize_t>(count, 0)));
+  std::vector<Item> items = read_items(keys, memoryviews, "memoryviews", Operation::put, pins);
+  if (!metadata.is_none()) read_metadata(metadata, items, pins);
+  for (Item& item : items) {
+    item.ttl_seconds = ttl_seconds;
+    item.pin = pin;
+  }
+  return self.submit(Operation::put, std::move(items), std::move(pins));
+}
 
 uint64_t submit_keys(PyConnector& self, Operation operation, nb::handle keys) {
   return self.submit(operation, read_items(keys), Pins());
 }
 
-uint64_t submit_buffers(PyConnector& self, Operation operation, nb::handle keys,
-                        nb::handle memoryviews) {
+uint64_t submit_get(PyConnector& self, nb::handle keys, nb::handle memoryviews) {
   Pins pins;
-  std::vector<Item> items = read_items(keys, memoryviews, "memoryviews", operation, pins);
-  return self.submit(operation, std::move(items), std::move(pins));
+  std::vector<Item> items = read_items(keys, memoryviews, "memoryviews", Operation::get, pins);
+  return self.submit(Operation::get, std::move(items), std::move(pins));
 }
 
 uint64_t submit_touch(PyConnector& self, nb::handle keys, std::optional<int64_t> ttl_seconds) {
@@ -148,17 +200,13 @@ void bind_submits(nb::class_<PyConnector>& type) {
   type.def(
       "submit_batch_get",
       [](PyConnector& self, nb::handle keys, nb::handle memoryviews) {
-        return submit_buffers(self, Operation::get, keys, memoryviews);
+        return submit_get(self, keys, memoryviews);
       },
       nb::arg("keys").none(), nb::arg("memoryviews").none(),
       "Start loading objects into writable buffers; returns the id of the batch.");
-  type.def(
-      "submit_batch_set",
-      [](PyConnector& self, nb::handle keys, nb::handle memoryviews) {
-        return submit_buffers(self, Operation::put, keys, memoryviews);
-      },
-      nb::arg("keys").none(), nb::arg("memoryviews").none(),
-      "Start storing objects; returns the id of the batch.");
+  type.def("submit_batch_set", &submit_put, nb::arg("keys").none(), nb::arg("memoryviews").none(),
+           nb::arg("metadata") = nb::none(), nb::arg("ttl_seconds") = nb::none(),
+           nb::arg("pin") = false, "Start storing objects; returns the id of the batch.");
   type.def(
       "submit_batch_exists",
       [](PyConnector& self, nb::handle keys) { return submit_keys(self, Operation::exists, keys); },
@@ -184,8 +232,10 @@ void bind_connector(nb::module_& module) {
   type.def("event_fd", &PyConnector::event_fd,
            "The descriptor that is readable while completions wait.");
   bind_submits(type);
-  type.def("drain_completions", &PyConnector::drain,
+  type.def("drain_completions", &PyConnector::drain_bits,
            "Take what has ended: (id, ok, error, one bit per key), oldest first.");
+  type.def("drain_results", &PyConnector::drain_results,
+           "Take what has ended, with sizes, metadata and errors of each key, oldest first.");
   type.def("close", &PyConnector::close,
            "End open batches and let go of all buffers. Idempotent, bounded.");
   type.def(

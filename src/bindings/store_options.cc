@@ -72,6 +72,15 @@ StoreOptions read_options(const nb::dict& fields, std::optional<SerdeConfig>& se
   return out;
 }
 
+nb::dict histogram_dict(const Histogram& histogram) {
+  nb::dict out;
+  nb::list counts;
+  for (const uint64_t count : histogram.counts) counts.append(count);
+  out["counts"] = counts;
+  out["sum"] = histogram.sum;
+  return out;
+}
+
 nb::dict node_dict(const StoreStats::NodeStats& node) {
   nb::dict out;
   out["name"] = node.name;
@@ -110,6 +119,8 @@ nb::dict stats_dict(const StoreStats& stats) {
     counts["misses"] = stats.operations[i].misses;
     counts["errors"] = stats.operations[i].errors;
     counts["bytes"] = stats.operations[i].bytes;
+    counts["round_trips"] = stats.operations[i].round_trips;
+    counts["batch_microseconds"] = histogram_dict(stats.operations[i].batch_microseconds);
     operations[kOperationNames[i]] = counts;
   }
   out["operations"] = operations;
@@ -124,6 +135,8 @@ nb::dict stats_dict(const StoreStats& stats) {
   out["connection_errors"] = stats.connection_errors;
   out["bytes_in_flight"] = stats.bytes_in_flight;
   out["bytes_in_flight_peak"] = stats.bytes_in_flight_peak;
+  out["stored_segment_counts"] = histogram_dict(stats.stored_segment_counts);
+  out["stored_segment_bytes"] = histogram_dict(stats.stored_segment_bytes);
   out["damaged_keys"] = stats.damaged_keys;
   nb::list nodes;
   for (const StoreStats::NodeStats& node : stats.nodes) nodes.append(node_dict(node));

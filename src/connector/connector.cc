@@ -38,7 +38,7 @@ namespace {
 
 constexpr size_t kErrorBytesMax = 500;
 
-Completion completion_of(Operation operation, uint64_t id, const std::vector<ItemResult>& results) {
+Completion completion_of(Operation operation, uint64_t id, std::vector<ItemResult> results) {
   Completion completion;
   completion.id = id;
   completion.bits.reserve(results.size());
@@ -57,6 +57,7 @@ Completion completion_of(Operation operation, uint64_t id, const std::vector<Ite
                        first->message();
     if (completion.error.size() > kErrorBytesMax) completion.error.resize(kErrorBytesMax);
   }
+  completion.results = std::move(results);
   return completion;
 }
 
@@ -102,8 +103,8 @@ Result<uint64_t> Connector::submit(Operation operation, std::vector<Item> items)
     ++state_->running;
   }
   store_->submit(operation, std::move(items),
-                 [state = state_, operation, id](const std::vector<ItemResult>& results) {
-                   state->complete(completion_of(operation, id, results));
+                 [state = state_, operation, id](std::vector<ItemResult> results) {
+                   state->complete(completion_of(operation, id, std::move(results)));
                  });
   return id;
 }

@@ -313,7 +313,6 @@ class SerdeStore::GetGroup final : public Group {
     counter.fetch_add(1, std::memory_order_relaxed);
     result.outcome = Outcome::miss;
     result.bytes = 0;
-    result.metadata.clear();
     result.status = std::move(why);
   }
 

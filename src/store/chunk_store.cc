@@ -289,8 +289,13 @@ StoreStats ChunkStore::stats() const {
   StoreStats stats;
   for (size_t i = 0; i < kOperations; ++i) {
     const Counters::PerOperation& from = context_->counters.operations[i];
-    stats.operations[i] = {read(from.items), read(from.hits), read(from.misses), read(from.errors),
-                           read(from.bytes)};
+    stats.operations[i] = {read(from.items),
+                           read(from.hits),
+                           read(from.misses),
+                           read(from.errors),
+                           read(from.bytes),
+                           read(from.round_trips),
+                           from.batch_microseconds.snapshot()};
   }
   for (size_t i = 0; i < kMissReasons; ++i) {
     stats.misses_by_reason[i] = read(context_->counters.misses_by_reason[i]);
@@ -302,6 +307,8 @@ StoreStats ChunkStore::stats() const {
   stats.connection_errors = read(client.connection_errors);
   stats.bytes_in_flight = read(client.bytes_in_flight);
   stats.bytes_in_flight_peak = read(client.bytes_in_flight_peak);
+  stats.stored_segment_counts = context_->counters.stored_segment_counts.snapshot();
+  stats.stored_segment_bytes = context_->counters.stored_segment_bytes.snapshot();
   stats.damaged_keys = context_->damaged.size();
   for (const client::NodePtr& node : context_->client->map()->nodes) {
     stats.nodes.push_back({node->name(), node->endpoint().to_string(), node->is_suspect(),

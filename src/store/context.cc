@@ -115,7 +115,7 @@ Batch::Batch(std::shared_ptr<Context> context, Operation operation, std::vector<
 }
 
 void Batch::finish(size_t index, ItemResult result) {
-  Counters::PerOperation& counter = context_->counters.operations[static_cast<size_t>(operation_)];
+  Counters::PerOperation& counter = context_->counters.of(operation_);
   counter.items.fetch_add(1, std::memory_order_relaxed);
   if (result.outcome == Outcome::hit) {
     counter.bytes.fetch_add(result.bytes, std::memory_order_relaxed);
@@ -142,6 +142,9 @@ void Batch::note_overwrite(size_t index, uint32_t first_orphan) {
 
 void Batch::report() {
   context_->open_payload_bytes.fetch_sub(payload_bytes_, std::memory_order_relaxed);
+  const auto took =
+      std::chrono::duration_cast<std::chrono::microseconds>(SteadyClock::now() - begun_);
+  context_->counters.of(operation_).batch_microseconds.add(static_cast<uint64_t>(took.count()));
   const BatchDone done = std::move(done_);
   done(std::move(results_));
 }

@@ -2,8 +2,10 @@
 // What the operations of one store share.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
+#include <bit>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,13 +21,41 @@
 
 namespace aerokv::store {
 
+/// A Histogram under construction. Thread-safe; relaxed.
+class HistogramCounter {
+ public:
+  void add(uint64_t value) {
+    const auto bucket = value <= 1 ? 0 : static_cast<size_t>(std::bit_width(value - 1));
+    counts_[std::min(bucket, Histogram::kBuckets - 1)].fetch_add(1, std::memory_order_relaxed);
+    sum_.fetch_add(value, std::memory_order_relaxed);
+  }
+  [[nodiscard]] Histogram snapshot() const {
+    Histogram out;
+    for (size_t i = 0; i < counts_.size(); ++i) {
+      out.counts[i] = counts_[i].load(std::memory_order_relaxed);
+    }
+    out.sum = sum_.load(std::memory_order_relaxed);
+    return out;
+  }
+
+ private:
+  std::array<std::atomic<uint64_t>, Histogram::kBuckets> counts_{};
+  std::atomic<uint64_t> sum_{0};
+};
+
 /// Counters of a store; relaxed.
 struct Counters {
   struct PerOperation {
-    std::atomic<uint64_t> items{0}, hits{0}, misses{0}, errors{0}, bytes{0};
+    std::atomic<uint64_t> items{0}, hits{0}, misses{0}, errors{0}, bytes{0}, round_trips{0};
+    HistogramCounter batch_microseconds;
   };
   std::array<PerOperation, kOperations> operations;
   std::array<std::atomic<uint64_t>, kMissReasons> misses_by_reason{};
+  HistogramCounter stored_segment_counts, stored_segment_bytes;
+
+  [[nodiscard]] PerOperation& of(Operation operation) {
+    return operations[static_cast<size_t>(operation)];
+  }
 };
 
 /// Keys whose records are known to be damaged: lookups call them absent until they are stored
@@ -125,6 +155,7 @@ class Batch : public std::enable_shared_from_this<Batch> {
   const Operation operation_;
   const std::vector<Item> items_;
   const TimePoint deadline_;
+  const TimePoint begun_ = SteadyClock::now();
   BatchDone done_;
   std::vector<ItemResult> results_;
   std::atomic<size_t> left_;

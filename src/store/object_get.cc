@@ -97,6 +97,7 @@ void ObjectGet::miss_too_large(const MetaRecord& meta) {
   const uint64_t bytes = meta.plan.total_bytes;
   context_.count_miss(MissReason::too_large);
   ItemResult result;
+  result.metadata = meta.metadata;
   result.outcome = Outcome::miss;
   result.bytes = bytes;
   result.raw_bytes = meta.raw_bytes;
@@ -201,6 +202,8 @@ void ObjectGet::fail(Status status) {
 }
 
 void ObjectGet::finish(ItemResult result) {
+  context_.counters.of(Operation::get)
+      .round_trips.fetch_add(static_cast<uint64_t>(wave_), std::memory_order_relaxed);
   const std::shared_ptr<Batch> batch = batch_;
   const size_t index = index_;
   delete this;  // before the batch may report: then nothing of this object touches the target

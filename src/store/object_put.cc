@@ -62,6 +62,7 @@ void ObjectPut::start(std::shared_ptr<Batch> batch, size_t index,
 
 void ObjectPut::command_done() {
   if (commands_left_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
+  context_.counters.of(Operation::put).round_trips.fetch_add(1, std::memory_order_relaxed);
   switch (step_) {
     case Step::segments:
       return segments_done();
@@ -104,6 +105,8 @@ void ObjectPut::meta_done() {
   Status status = meta_.outcome("store the meta record");
   if (!status) return withdraw(std::move(status));
   context_.damaged.remove(meta_digest_);
+  context_.counters.stored_segment_counts.add(plan_.segment_count);
+  context_.counters.stored_segment_bytes.add(plan_.segment_bytes);
   // Generation 1 is a new record: nothing older can have left segments behind.
   if (meta_.header().generation != 1) {
     batch_->note_overwrite(index_, plan_.is_inline() ? 0 : plan_.segment_count);

@@ -20,7 +20,7 @@ from collections.abc import Callable
 import pytest
 from completions import Completions
 
-from lmcache_aerospike import AerospikeNativeConnector, _native
+from lmcache_aerospike import AerospikeNativeConnector, Store, _native
 from lmcache_aerospike.errors import (
     AerospikeConnectionError,
     AerospikeNamespaceProbeError,
@@ -486,7 +486,8 @@ def test_limits_and_stats(completions: Completions) -> None:
     completions.wait(connector.submit_batch_set(["stats"], [b"12345"]))
     completions.wait(connector.submit_batch_exists(["stats", "absent"]))
     operations = connector.stats()["operations"]
-    assert operations["put"] == {"items": 1, "hits": 1, "misses": 0, "errors": 0, "bytes": 5}
+    put = {name: operations["put"][name] for name in ("items", "hits", "misses", "errors", "bytes")}
+    assert put == {"items": 1, "hits": 1, "misses": 0, "errors": 0, "bytes": 5}
     assert operations["exists"]["misses"] == 1
     assert connector.stats()["bytes_in_flight"] == 0
 
@@ -499,3 +500,77 @@ def test_constructor_is_as_documented(server: _native.DevServer) -> None:
     )
     assert "submit_batch_get" not in vars(AerospikeNativeConnector), "no Python on the hot path"
     connector.close()
+
+
+def results_of(connector: AerospikeNativeConnector, batch: int) -> list[tuple[object, ...]]:
+    """Waits for one batch and takes its results."""
+    while True:
+        assert select.select([connector.event_fd()], [], [], 10)[0]
+        for completed, results in connector.drain_results():
+            if completed == batch:
+                return list(results)
+
+
+def test_results_tell_sizes_metadata_and_errors(connector: AerospikeNativeConnector) -> None:
+    payloads = [b"one", bytes(3_000_000)]
+    batch = connector.submit_batch_set(["r/1", "r/2"], payloads, metadata=[b"about one", None])
+    assert results_of(connector, batch) == [("hit", 3, None, None), ("hit", 3_000_000, None, None)]
+    targets = [bytearray(8), bytearray(10), bytearray(8)]
+    batch = connector.submit_batch_get(["r/1", "r/2", "r/3"], targets)
+    assert results_of(connector, batch) == [
+        ("hit", 3, b"about one", None),
+        ("miss", 3_000_000, None, None),
+        ("miss", 0, None, None),
+    ]
+    assert targets[0][:3] == b"one"
+    empty = [bytearray(0)]
+    batch = connector.submit_batch_get(["r/1"], empty)
+    assert results_of(connector, batch) == [("miss", 3, b"about one", None)]
+
+
+def test_pinned_objects_and_times_to_live(server: _native.DevServer) -> None:
+    connector = AerospikeNativeConnector(server.hosts)
+    batch = connector.submit_batch_set(["pinned"], [b"x"], ttl_seconds=5, pin=True)
+    assert results_of(connector, batch)[0][0] == "hit"
+    batch = connector.submit_batch_set(["short"], [b"x"], ttl_seconds=500)
+    assert results_of(connector, batch)[0][0] == "hit"
+    batch = connector.submit_batch_set(["bad"], [b"x"], ttl_seconds=-7)
+    (outcome, _, _, error), *_ = results_of(connector, batch)
+    assert outcome == "error"
+    assert isinstance(error, InvalidArgumentError)
+    connector.close()
+    with Store(server.hosts) as store:
+        pinned, short = store.inspect("pinned"), store.inspect("short")
+        assert pinned is not None
+        assert pinned["pin"]
+        assert pinned["expires_in"] is None
+        assert short is not None
+        assert not short["pin"]
+        assert short["expires_in"] is not None
+        assert 490 <= short["expires_in"] <= 500
+
+
+def test_metadata_must_fit_the_keys(connector: AerospikeNativeConnector) -> None:
+    with pytest.raises(InvalidArgumentError, match="metadata: 1, expected 2"):
+        connector.submit_batch_set(["a", "b"], [b"x", b"y"], metadata=[b"m"])
+    with pytest.raises(TypeError, match=r"metadata\[0\]: str"):
+        connector.submit_batch_set(["a"], [b"x"], metadata=["text"])
+    batch = connector.submit_batch_set(["a"], [b"x"], metadata=[bytes((64 << 10) + 1)])
+    assert results_of(connector, batch)[0][0] == "error"
+
+
+def test_stats_have_distributions(connector: AerospikeNativeConnector) -> None:
+    before = connector.stats()
+    batch = connector.submit_batch_set(["h"], [bytes(3_000_000)])
+    results_of(connector, batch)
+    batch = connector.submit_batch_get(["h"], [bytearray(3_000_000)])
+    results_of(connector, batch)
+    after = connector.stats()
+    for operation, round_trips in (("put", 2), ("get", 1)):
+        old, new = before["operations"][operation], after["operations"][operation]
+        assert new["round_trips"] - old["round_trips"] == round_trips
+        assert (
+            sum(new["batch_microseconds"]["counts"]) == sum(old["batch_microseconds"]["counts"]) + 1
+        )
+        assert new["batch_microseconds"]["sum"] > old["batch_microseconds"]["sum"]
+    assert after["stored_segment_counts"]["counts"][2] == 1  # 4 segments: above 2, up to 4
