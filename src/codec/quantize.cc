@@ -24,7 +24,7 @@ class PlainFloats {
   PlainFloats& operator=(const PlainFloats&) = delete;
 
  private:
-  std::fenv_t before_;
+  std::fenv_t before_{};
 };
 
 const QuantizeLoops& loops_of(DType dtype, Kernel kernel) {

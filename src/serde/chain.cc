@@ -174,7 +174,7 @@ Result<Serde> make_chain(const SerdeParams& params) {
     tag += (tag.empty() ? "chain(" : ",") + made->tag;
     stages->push_back({name, *std::move(made)});
   }
-  tag += ")";
+  tag += ')';
   if (tag.size() > kTagBytesMax) {
     return Status(Code::invalid, "serde chain: a tag of " + std::to_string(tag.size()) +
                                      " characters, expected at most " +

@@ -157,7 +157,7 @@ class AsyncSerdeProcessor final : public SerdeProcessor {
     if (is_forked_child()) {
       // The threads did not survive the fork: nobody could be joined, and locks may be held for
       // ever. The memory stays; it goes with the process.
-      static_cast<void>(state_.release());
+      new std::unique_ptr<State>(std::move(state_));
       return;
     }
     close_all();
