@@ -245,6 +245,7 @@ std::vector<Case> make_cases(Workload& work) {
   cases.push_back({"memcpy", work.bytes, work.bytes, [&work] { work.copy(work.bytes); }});
   add_kernels(work, cases);
   add_serde(work, cases, "fp8", serde::make_fp8({}));
+  add_serde(work, cases, "k16v8", serde::make_k16v8({}));
   add_frames(work, cases);
   return cases;
 }

@@ -11,6 +11,7 @@
 
 #include "aerokv/serde.h"
 #include "serde/builtin.h"
+#include "serde/golden.h"
 
 namespace aerokv::serde {
 namespace {
@@ -80,6 +81,18 @@ TEST(Fp8SerdeTest, ConvertsTensorByTensor) {
   Buffer at_once(object.size());
   ASSERT_TRUE(serde.deserializer->deserialize(stored, {kMixed, at_once}));
   EXPECT_EQ(at_once, decoded);
+}
+
+TEST(Fp8SerdeTest, IsWhatThePageShows) {
+  const Layout layout = {{DType::bfloat16, {2, 4}}, {DType::uint8, {3}}};
+  constexpr unsigned char kObject[] = {0x80, 0x3f, 0x80, 0xbf, 0xcd, 0x3d, 0xe0, 0x43, 0x7a, 0x44,
+                                       0x00, 0x3b, 0x80, 0x3a, 0xc0, 0x7f, 1,    2,    255};
+  for (const std::string format : {"e4m3fn", "e5m2"}) {
+    const Serde serde = make({{"fp8_dtype", "float8_" + format}});
+    Buffer stored(11);
+    ASSERT_TRUE(serde.serializer->serialize({layout, std::as_bytes(std::span(kObject))}, stored));
+    EXPECT_EQ(stored, example_of("docs/formats/fp8.md", format));
+  }
 }
 
 TEST(Fp8SerdeTest, EstimatesOneByteForEachElement) {

@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <fstream>
-#include <iterator>
 #include <random>
 #include <string>
 #include <thread>
@@ -16,6 +14,7 @@
 #include "codec/crc32.h"
 #include "codec/k16v8.h"
 #include "serde/builtin.h"
+#include "serde/golden.h"
 
 namespace aerokv::serde {
 namespace {
@@ -24,11 +23,7 @@ using Buffer = std::vector<std::byte>;
 constexpr std::byte kCanary{0xa5};
 
 Buffer read_golden(const std::string& name) {
-  std::ifstream file(AEROKV_SOURCE_DIR "/tests/golden/serde/k16v8/" + name, std::ios::binary);
-  EXPECT_TRUE(file.is_open()) << name;
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  const Bytes bytes = as_bytes(text);
-  return {bytes.begin(), bytes.end()};
+  return golden_bytes("tests/golden/serde/k16v8/" + name);
 }
 
 Layout layout_of(DType dtype) {
@@ -101,8 +96,7 @@ TEST_P(K16V8GoldenTest, ReadsWhatLMCacheReads) {
   EXPECT_EQ(k, Buffer(k.size(), kCanary));
   if (name == "v_only") return;
   std::fill(v.begin(), v.end(), kCanary);
-  ASSERT_TRUE(
-      deserializer.deserialize(stored, {MutableObjectView{layout, k}, std::nullopt}, {}));
+  ASSERT_TRUE(deserializer.deserialize(stored, {MutableObjectView{layout, k}, std::nullopt}, {}));
   EXPECT_EQ(k, read_golden(name + ".k.bin"));
   EXPECT_EQ(v, Buffer(v.size(), kCanary));
 }
@@ -126,6 +120,15 @@ TEST_P(K16V8GoldenTest, CutsOneTensorIntoKAndV) {
   const Buffer out = read_golden(name + ".out.bin");
   loaded.insert(loaded.end(), out.begin(), out.end());
   EXPECT_EQ(object, loaded);
+}
+
+TEST(K16V8ExampleTest, IsWhatThePageShows) {
+  const Layout layout = {{DType::bfloat16, {2, 2}}};
+  constexpr unsigned char kObject[] = {0x80, 0x3f, 0x00, 0x40, 0x80, 0x3f, 0x40, 0xc0};
+  const Buffer expected = example_of("docs/formats/k16v8.md", "example");
+  Buffer stored(expected.size());
+  ASSERT_TRUE(make().serializer->serialize({layout, std::as_bytes(std::span(kObject))}, stored));
+  EXPECT_EQ(stored, expected);
 }
 
 // ---------------------------------------------------------------------------------------------
