@@ -44,7 +44,7 @@ class DefaultEnvironment {
   DefaultEnvironment& operator=(const DefaultEnvironment&) = delete;
 
  private:
-  std::fenv_t saved_;
+  std::fenv_t saved_ = {};
 };
 
 // NaN, infinity and 0 as a scale make NaN, whose sign and payload instruction sets choose

@@ -367,7 +367,7 @@ template <size_t target>
 struct DecodeScaledBlock {
   static constexpr size_t kSourceBytes = 1;
   static constexpr size_t kTargetBytes = target == kF32 ? 4 : 2;
-  __m512 scale;
+  __m512 scale = {};
   Decoder<kE4m3, kF32> decoder = {};
 
   template <bool streaming>

@@ -51,10 +51,10 @@ void encode(const void* src, void* dst, size_t count, bool /*is_streaming*/) {
 
 // Unscaled, torch gives the NaN of bfloat16 no sign.
 template <Fp8Format format, typename Target>
-constexpr typename Target::Bits decode_one(uint8_t code) {
+constexpr auto decode_one(uint8_t code) {
   const uint32_t value = fp8_to_f32(code, format);
   if constexpr (std::is_same_v<Target, Bf16>) {
-    if ((value & 0x7fffffffU) > 0x7f800000U) return 0x7fc0;
+    if ((value & 0x7fffffffU) > 0x7f800000U) return uint16_t{0x7fc0};
   }
   return Target::narrow(value);
 }
@@ -68,7 +68,7 @@ void decode(const void* src, void* dst, size_t count, bool /*is_streaming*/) {
 
 template <typename Source>
 unsigned abs_max(const void* src, size_t count) {
-  using Bits = typename Source::Bits;
+  using Bits = decltype(Source::narrow(0));
   constexpr Bits kMagnitude = static_cast<Bits>(~Bits{0}) >> 1;
   Bits largest = 0;  // magnitudes order as their bits do, NaN above all
   for (size_t i = 0; i < count; ++i) {
@@ -130,7 +130,7 @@ constexpr void fill(unsigned char (&bytes)[2][128]) {
   }
 }
 
-constexpr Fp8Decoded make_decoded() {
+constexpr Fp8Decoded make_decoded() noexcept {
   Fp8Decoded decoded = {};
   fill<kE4, Bf16>(decoded.at[kE4m3][kBf16]);
   fill<kE4, F16>(decoded.at[kE4m3][kF16]);

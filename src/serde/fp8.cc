@@ -19,7 +19,7 @@ using codec::Overflow;
 
 // Long enough that handing out a slice costs nothing beside it, short enough that two workers end
 // at about the same time.
-constexpr uint64_t kSliceElements = 512 * 1024;
+constexpr uint64_t kSliceElements = uint64_t{512} << 10;
 
 /// A run of elements of one tensor. Offsets are bytes of the object, and elements before it.
 struct Slice {
@@ -69,7 +69,7 @@ class Fp8Serializer final : public Serializer {
 
   [[nodiscard]] Result<size_t> estimate_serialized_size(const Layout& layout) const override {
     const Result<size_t> count = count_elements(layout);
-    if (!count) return count;
+    if (!count) return count.error();
     return static_cast<size_t>(static_cast<double>(*count) * size_margin_);
   }
 
@@ -79,7 +79,7 @@ class Fp8Serializer final : public Serializer {
   Result<size_t> encode(const ObjectView& src, MutableBytes dst, const SerdeKey& /*key*/,
                         Parallel& parallel) const override {
     const Result<size_t> count = count_elements(src.layout);
-    if (!count) return count;
+    if (!count) return count.error();
     if (dst.size() < *count) {
       return Status(Code::invalid, "fp8: target of " + std::to_string(dst.size()) +
                                        " bytes, expected " + std::to_string(*count));

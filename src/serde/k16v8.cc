@@ -21,7 +21,7 @@ namespace {
 using codec::KvContainer;
 
 // A slice is written and then summed, which costs little while a cache holds it.
-constexpr size_t kSliceBytes = 512 * 1024;
+constexpr size_t kSliceBytes = size_t{512} << 10;
 
 Status wrong(const std::string& what) {
   return {Code::invalid, "k16v8: " + what};
