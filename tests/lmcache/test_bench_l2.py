@@ -39,7 +39,8 @@ HIT_RATE = 0.5
 
 
 def arguments(run: Run, hosts: str, **params: object) -> list[str]:
-    spec = adapter_spec(hosts, f"bench_{run.size_kb}_{run.in_flight}", **params)
+    params.setdefault("set_name", f"bench_{run.size_kb}_{run.in_flight}")
+    spec = adapter_spec(hosts, **params)
     return [
         *("bench", "l2", "--l2-adapter", json.dumps(spec), "--no-skip-verify"),
         *("--data-size-kb", str(run.size_kb), "--in-flight", str(run.in_flight)),

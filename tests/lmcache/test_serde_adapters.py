@@ -269,6 +269,8 @@ TAKES_SHORTER = ["mock", "fs_native_odirect"]
 @pytest.fixture
 def adapter(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, Any]:
     """The JSON of one of LMCache's adapters, by its name above."""
+    if request.param == "ours":
+        return request.getfixturevalue("aerospike")
     spec = ADAPTERS[request.param]
     if "fs" in request.param:
         return {**spec, "base_path": str(tmp_path / "l2")}
@@ -330,3 +332,24 @@ def test_a_margin_on_the_estimate_has_the_same_effect(l1, adapter):
     with wrapped({**adapter, "serde": serde}, l1) as driver:
         assert driver.store_objects([key], [KvObject(KV, numbers(KV, 1))]).is_successful()
         assert driver.load_into([key], [KvObject(KV)]) == [False]
+
+
+@pytest.mark.parametrize("name", ["fp8", "aesgcm"])
+@pytest.mark.parametrize("adapter", ["fs_native", "ours"], indirect=True)
+def test_what_lmcaches_serde_stored_ours_loads_and_the_other_way(l1, key_file, adapter, name):
+    params = {"master_key_path": key_file, "aes_bits": 256} if name == "aesgcm" else {}
+    ours, theirs = ({"type": kind, **params} for kind in (f"aerospike_{name}", name))
+    layout = LAYOUTS["kv_float16"]
+    for turn, (writer, reader) in enumerate(((ours, theirs), (theirs, ours))):
+        keys = [object_key(10 * turn + i, cache_salt="tenant") for i in range(3)]
+        contents = [numbers(layout, i) for i in range(3)]
+        with wrapped({**adapter, "serde": writer}, l1) as driver:
+            objects = [KvObject(layout, c) for c in contents]
+            assert driver.store_objects(keys, objects).is_successful()
+            own = [KvObject(layout) for _ in keys]
+            assert driver.load_into(keys, own) == [True] * 3
+        with wrapped({**adapter, "serde": reader}, l1) as driver:
+            targets = [KvObject(layout) for _ in keys]
+            assert driver.load_into(keys, targets) == [True] * 3
+        assert [t.bytes() for t in targets] == [t.bytes() for t in own]
+        assert name == "fp8" or [t.bytes() for t in targets] == contents
