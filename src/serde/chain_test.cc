@@ -8,7 +8,7 @@
 
 #include "codec/chain_frame.h"
 #include "serde/builtin.h"
-#include "serde/golden.h"
+#include "serde/golden_testing.h"
 
 namespace aerokv::serde {
 namespace {

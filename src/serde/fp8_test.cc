@@ -11,7 +11,7 @@
 
 #include "aerokv/serde.h"
 #include "serde/builtin.h"
-#include "serde/golden.h"
+#include "serde/golden_testing.h"
 
 namespace aerokv::serde {
 namespace {

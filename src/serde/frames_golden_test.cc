@@ -10,7 +10,7 @@
 #include "codec/checksum_copy.h"
 #include "codec/frame_testing.h"
 #include "serde/builtin.h"
-#include "serde/golden.h"
+#include "serde/golden_testing.h"
 #include "serde/key_provider.h"
 #include "serde/test_keys.h"
 

@@ -14,7 +14,7 @@
 #include "codec/crc32.h"
 #include "codec/k16v8.h"
 #include "serde/builtin.h"
-#include "serde/golden.h"
+#include "serde/golden_testing.h"
 
 namespace aerokv::serde {
 namespace {

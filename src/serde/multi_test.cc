@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
-#include "serde/test_serdes.h"
+#include "serde/serdes_testing.h"
 
 namespace aerokv::serde {
 namespace {

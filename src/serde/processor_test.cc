@@ -10,7 +10,7 @@
 #include <set>
 #include <thread>
 
-#include "serde/test_serdes.h"
+#include "serde/serdes_testing.h"
 
 namespace aerokv::serde {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "codec/checksum_copy.h"
 #include "serde/builtin.h"
-#include "serde/golden.h"
+#include "serde/golden_testing.h"
 
 namespace aerokv::serde {
 namespace {

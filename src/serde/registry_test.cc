@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "serde/golden.h"
-#include "serde/test_serdes.h"
+#include "serde/golden_testing.h"
+#include "serde/serdes_testing.h"
 
 namespace aerokv::serde {
 namespace {

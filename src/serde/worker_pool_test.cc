@@ -5,7 +5,7 @@
 
 #include <atomic>
 
-#include "serde/test_serdes.h"
+#include "serde/serdes_testing.h"
 
 namespace aerokv::serde {
 namespace {
