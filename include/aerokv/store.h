@@ -181,10 +181,14 @@ struct ObjectInfo {
 /// One record of an object.
 struct RecordInfo {
   std::string user_key;
+  std::string digest;  ///< 40 hex digits
   bool present = false;
   uint32_t generation = 0;
   int64_t expires_in = -1;
   std::string node;
+  /// Segments: whether the stored sum is the one that the meta record names; empty if that names
+  /// none.
+  std::optional<bool> sum_agrees;
 };
 
 struct ObjectDetails {
@@ -192,6 +196,13 @@ struct ObjectDetails {
   bool has_sums = false, has_crc32 = false;
   uint64_t metadata_bytes = 0;
   std::vector<RecordInfo> records;  ///< meta first
+};
+
+/// What one node said to an info command.
+struct NodeAnswer {
+  std::string node;
+  Status status;     ///< not ok if it could not be asked, or answered "ERROR:..."
+  std::string text;  ///< the value as the server wrote it
 };
 
 /// Objects in an Aerospike cluster. Thread-safe.
@@ -232,6 +243,10 @@ class Store {
 
   /// Looks at all records of one object. Blocks. Errors: not_found.
   virtual Result<ObjectDetails> inspect(const std::string& key) = 0;
+
+  /// Asks every active node one info command, such as "namespace/lmcache". Blocks for at most
+  /// `connect_timeout` for each node. Errors: invalid (a command with control characters).
+  virtual Result<std::vector<NodeAnswer>> info(const std::string& command) = 0;
 
   [[nodiscard]] virtual StoreStats stats() const = 0;
   [[nodiscard]] virtual StoreLimits limits() const = 0;

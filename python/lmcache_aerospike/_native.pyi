@@ -83,11 +83,19 @@ class ObjectInfo(TypedDict):
     raw_bytes: int
 
 class RecordInfo(TypedDict):
+    """One record of an object.
+
+    `sum_agrees`: whether a segment's stored sum is the one that the meta record names; None if that
+    names none.
+    """
+
     user_key: str
+    digest: str
     present: bool
     generation: int
     expires_in: int | None
     node: str
+    sum_agrees: bool | None
 
 class ObjectDetails(ObjectInfo):
     """All records of an object, the meta record first."""
@@ -112,8 +120,12 @@ class Connector:
         ClosedError: After close(), or in a forked child.
     """
 
-    def __init__(self, options: dict[str, Any]) -> None:
-        """Connect to a cluster; waits for about twice `connect_timeout_ms` at most."""
+    def __init__(self, options: dict[str, Any] | Store) -> None:
+        """Connect to a cluster; waits for about twice `connect_timeout_ms` at most.
+
+        Given a Store instead, share it, with its counters, at once. Closing the store then ends
+        the open batches of this connector; closing this connector waits for its own batches.
+        """
 
     def event_fd(self) -> int:
         """The descriptor that is readable while completions wait; the same for ever."""
@@ -244,6 +256,14 @@ class Store:
 
     def inspect(self, key: str) -> ObjectDetails | None:
         """Look at all records of one object."""
+
+    def info(self, command: str) -> dict[str, str | AerospikeConnectorError]:
+        """Ask every active node one info command, such as "namespace/lmcache".
+
+        Returns:
+            By the node's name: the value as it wrote it, or the error: of the connection, or the
+            node's own.
+        """
 
     def stats(self) -> StoreStats: ...
     def limits(self) -> StoreLimits: ...

@@ -31,9 +31,9 @@ constexpr const char* kName = "Connector";
 // it is held.
 class PyConnector {
  public:
-  explicit PyConnector(const nb::dict& options) : state_(std::make_unique<State>()) {
-    // The connector becomes the store's only user, so that its close() ends the store.
-    Result<std::unique_ptr<Connector>> created = Connector::create(open_store(options));
+  explicit PyConnector(std::shared_ptr<Store> store) : state_(std::make_unique<State>()) {
+    // The only user of a store ends it with its close().
+    Result<std::unique_ptr<Connector>> created = Connector::create(std::move(store));
     if (!created) raise(created.error());
     state_->connector = std::move(created).value();
   }
@@ -227,8 +227,22 @@ void bind_connector(nb::module_& module) {
                                "Batches with one completion each, as LMCache drives them.");
   type.def(
       "__init__",
-      [](PyConnector* self, const nb::dict& options) { new (self) PyConnector(options); },
+      [](PyConnector* self, const nb::dict& options) {
+        new (self) PyConnector(open_store(options));
+      },
       nb::arg("options"));
+  type.def(
+      "__init__",
+      [](PyConnector* self, nb::handle store) {
+        std::shared_ptr<Store> shared = store_of(store);
+        if (shared == nullptr) {
+          const std::string message =
+              "store: " + type_name_of(store) + ", expected a dict of options or a Store";
+          throw nb::type_error(message.c_str());
+        }
+        new (self) PyConnector(std::move(shared));
+      },
+      nb::arg("store"));
   type.def("event_fd", &PyConnector::event_fd,
            "The descriptor that is readable while completions wait.");
   bind_submits(type);

@@ -62,6 +62,11 @@ class PyStore {
     return *store_;
   }
 
+  [[nodiscard]] std::shared_ptr<Store> shared() const {
+    guard_.check(kName);
+    return store_;
+  }
+
   /// Runs one batch to its end, which its deadline bounds. The GIL is released meanwhile.
   std::vector<ItemResult> run(Operation operation, std::vector<Item> items) {
     Store& target = native();
@@ -233,6 +238,23 @@ nb::object inspect(PyStore& self, nb::handle key) {
   raise(result->error());
 }
 
+// What each node says; the exception that asking it would have raised where it could not be asked.
+nb::dict info(PyStore& self, const std::string& command) {
+  const auto answers =
+      self.blocking<std::vector<NodeAnswer>>([&](Store& store) { return store.info(command); });
+  nb::dict out;
+  for (const NodeAnswer& answer : answers) {
+    const nb::str node(answer.node.c_str(), answer.node.size());
+    if (answer.status.ok()) {
+      out[node] = nb::steal(PyUnicode_DecodeUTF8(
+          answer.text.data(), static_cast<Py_ssize_t>(answer.text.size()), "backslashreplace"));
+    } else {
+      out[node] = exception_of(answer.status);
+    }
+  }
+  return out;
+}
+
 void bind_one_key(nb::class_<PyStore>& type) {
   type.def("get", &get, nb::arg("key").none(),
            "Load an object whose size is not known; None if absent.");
@@ -277,6 +299,11 @@ void bind_many_keys(nb::class_<PyStore>& type) {
 
 }  // namespace
 
+std::shared_ptr<Store> store_of(nb::handle object) {
+  PyStore* store = nullptr;
+  return nb::try_cast<PyStore*>(object, store) && store != nullptr ? store->shared() : nullptr;
+}
+
 void bind_store(nb::module_& module) {
   nb::class_<PyStore> type(module, kName, "Objects in an Aerospike cluster, synchronous.");
   type.def(
@@ -288,6 +315,8 @@ void bind_store(nb::module_& module) {
            "List some objects: (objects, next cursor); the cursor is 4096 at the end.");
   type.def("inspect", &inspect, nb::arg("key").none(),
            "Look at all records of one object; None if absent.");
+  type.def("info", &info, nb::arg("command"),
+           "Ask every node one info command: what each said, or the error that kept it from it.");
   type.def(
       "stats", [](PyStore& self) { return stats_dict(self.native().stats()); },
       "The counters since the store was opened.");

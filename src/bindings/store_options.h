@@ -17,6 +17,10 @@ namespace nb = nanobind;
 /// released. Throws for an unknown or bad option and for what Store::open() refuses.
 std::shared_ptr<Store> open_store(const nb::dict& options);
 
+/// The store behind a Python object of class Store; null if `object` is none. Throws in a forked
+/// child.
+std::shared_ptr<Store> store_of(nb::handle object);
+
 nb::dict stats_dict(const StoreStats& stats);
 nb::dict limits_dict(const StoreLimits& limits);
 

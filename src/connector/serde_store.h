@@ -41,6 +41,9 @@ class SerdeStore final : public Store {
     return inner_->list(cursor, count);
   }
   Result<ObjectDetails> inspect(const std::string& key) override { return inner_->inspect(key); }
+  Result<std::vector<NodeAnswer>> info(const std::string& command) override {
+    return inner_->info(command);
+  }
   [[nodiscard]] StoreStats stats() const override;
   [[nodiscard]] StoreLimits limits() const override { return inner_->limits(); }
   [[nodiscard]] const StoreOptions& options() const override { return inner_->options(); }

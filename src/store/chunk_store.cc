@@ -54,6 +54,7 @@ constexpr uint64_t kSlowestBytesPerMs = 50'000;
 constexpr uint64_t kPlannedByCallerMax = 64;
 constexpr size_t kMetadataBytesMax = 64 << 10;
 constexpr size_t kBatchItemsMax = 1 << 20;
+constexpr size_t kInfoCommandBytesMax = 1024;
 
 Result<client::ClientOptions> client_options(const StoreOptions& options) {
   client::ClientOptions out;
@@ -282,6 +283,23 @@ Result<std::vector<ObjectInfo>> ChunkStore::list(uint32_t& cursor, size_t count)
 
 Result<ObjectDetails> ChunkStore::inspect(const std::string& key) {
   return inspect_object(context_, key);
+}
+
+Result<std::vector<NodeAnswer>> ChunkStore::info(const std::string& command) {
+  // A line feed would end the command and start another one.
+  const bool is_plain =
+      std::all_of(command.begin(), command.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (command.empty() || command.size() > kInfoCommandBytesMax || !is_plain) {
+    return Status(Code::invalid, "info command: expected 1 to " +
+                                     std::to_string(kInfoCommandBytesMax) +
+                                     " printable characters");
+  }
+  std::vector<NodeAnswer> answers;
+  for (client::NodeInfo& node :
+       context_->client->info_all(command, context_->options.connect_timeout)) {
+    answers.push_back({std::move(node.node), std::move(node.status), std::move(node.value)});
+  }
+  return answers;
 }
 
 StoreStats ChunkStore::stats() const {

@@ -24,6 +24,7 @@ class ChunkStore final : public Store {
   void report_damaged(const std::string& key) override;
   Result<std::vector<ObjectInfo>> list(uint32_t& cursor, size_t count) override;
   Result<ObjectDetails> inspect(const std::string& key) override;
+  Result<std::vector<NodeAnswer>> info(const std::string& command) override;
   [[nodiscard]] StoreStats stats() const override;
   [[nodiscard]] StoreLimits limits() const override;
   [[nodiscard]] const StoreOptions& options() const override { return context_->options; }
