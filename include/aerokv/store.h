@@ -136,10 +136,15 @@ struct StoreStats {
   struct PerOperation {
     uint64_t items = 0, hits = 0, misses = 0, errors = 0, bytes = 0;
     uint64_t round_trips = 0;  ///< get, put: requests that waited for another of the same object
+    uint64_t in_flight = 0;    ///< objects of batches that have not ended
+    std::array<uint64_t, kCodes> errors_by_code{};
     Histogram batch_microseconds;
   };
   std::array<PerOperation, kOperations> operations{};
   std::array<uint64_t, kMissReasons> misses_by_reason{};
+  /// Which engine of the process this store uses. Stores with equal connection options share one,
+  /// and with it the counters of this and the next line, and `nodes`.
+  uint64_t engine = 0;
   uint64_t requests = 0, retries = 0, stalls = 0, connection_errors = 0;
   uint64_t bytes_in_flight = 0, bytes_in_flight_peak = 0;
   Histogram stored_segment_counts, stored_segment_bytes;  ///< of each object that was stored

@@ -25,6 +25,8 @@ class OperationStats(TypedDict):
     errors: int
     bytes: int
     round_trips: int
+    in_flight: int
+    errors_by_code: dict[str, int]
     batch_microseconds: Histogram
 
 class NodeStats(TypedDict):
@@ -36,10 +38,15 @@ class NodeStats(TypedDict):
     connections: int
 
 class StoreStats(TypedDict):
-    """Counters since the store was opened; `operations` by get, put, exists, delete, touch."""
+    """Counters since the store was opened; `operations` by get, put, exists, delete, touch.
+
+    Stores of one process with equal connection options share an engine. `engine` tells which; from
+    `requests` to `bytes_in_flight_peak`, and `nodes`, what it tells is of the engine.
+    """
 
     operations: dict[str, OperationStats]
     misses_by_reason: dict[str, int]
+    engine: int
     requests: int
     retries: int
     stalls: int
@@ -277,6 +284,80 @@ class Store:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
+
+class NodeReport(TypedDict):
+    """What one node said, by command; the error instead where it did not."""
+
+    node: str
+    address: str
+    answers: dict[str, str | AerospikeConnectorError]
+
+def ask_cluster(options: dict[str, Any], commands: Sequence[str]) -> list[NodeReport]:
+    """Connect as a Store would, without looking at the namespace, and ask all nodes.
+
+    A node that does not answer is not asked the rest.
+
+    Raises:
+        AerospikeConnectionError: No node could be reached.
+        AerospikeDeniedError: The login was refused.
+    """
+
+def record_digest(set_name: str, user_key: str) -> str:
+    """The digest of the record that has this user key, 40 hex digits."""
+
+class RecordVersion(TypedDict):
+    digest: str
+    generation: int
+
+class Finding(RecordVersion):
+    """Something wrong in a set.
+
+    `kind` is orphan, foreign, bad_meta, segment_missing, segment_sum, expires_early, expires_never
+    or no_expiry; `segments` are those of a damaged object that are there.
+    """
+
+    kind: str
+    key: str | None
+    expires_in: int | None
+    detail: str
+    segments: list[RecordVersion]
+
+class SurveyReport(TypedDict):
+    objects: int
+    bytes: int
+    segment_records: int
+    keyless: int
+    unexamined: int
+    can_tell_orphans: bool
+    counts: dict[str, int]
+    findings: list[Finding]
+
+class Survey:
+    """Walks through all records of a set by headers and small bins. Not thread-safe.
+
+    A store that is under way all the time is a finding: compare two surveys before removing.
+    """
+
+    def __init__(
+        self, options: dict[str, Any], findings_max: int = ..., records_in_memory: int = ...
+    ) -> None:
+        """Connect to a cluster.
+
+        Args:
+            options: Checked options.
+            findings_max: Of each kind; more are counted only.
+            records_in_memory: 40 bytes each; a larger set is walked through in parts.
+        """
+
+    def step(self) -> bool:
+        """Do a part of the work; false when all is done."""
+
+    def progress(self) -> float: ...
+    def report(self) -> SurveyReport: ...
+    def remove(
+        self, records: Sequence[RecordVersion]
+    ) -> list[bool | AerospikeConnectorError]:
+        """Remove records that still have these generations; whether each was removed."""
 
 class FaultCounter(TypedDict):
     id: int

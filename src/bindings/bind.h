@@ -10,6 +10,7 @@ void bind_log(nanobind::module_& module);
 void bind_devserver(nanobind::module_& module);
 void bind_connector(nanobind::module_& module);
 void bind_store(nanobind::module_& module);
+void bind_survey(nanobind::module_& module);
 void bind_serde(nanobind::module_& module);
 
 }  // namespace aerokv::bindings

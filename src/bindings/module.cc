@@ -14,5 +14,6 @@ NB_MODULE(_native, module) {
   aerokv::bindings::bind_devserver(module);
   aerokv::bindings::bind_store(module);
   aerokv::bindings::bind_connector(module);
+  aerokv::bindings::bind_survey(module);
   aerokv::bindings::bind_serde(module);
 }

@@ -10,17 +10,16 @@ namespace {
 
 namespace nb = nanobind;
 
-// Keys of others are bytes of any kind.
-nb::object text_of(std::string_view text) {
-  return nb::steal(
-      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
-}
-
 nb::object expiry(int64_t expires_in) {
   return expires_in < 0 ? nb::none() : nb::object(nb::int_(expires_in));
 }
 
 }  // namespace
+
+nb::object text_of(std::string_view text) {
+  return nb::steal(
+      PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "backslashreplace"));
+}
 
 nb::dict object_dict(const ObjectInfo& object) {
   nb::dict out;
@@ -48,10 +47,12 @@ nb::dict details_dict(const ObjectDetails& details) {
   for (const RecordInfo& record : details.records) {
     nb::dict row;
     row["user_key"] = text_of(record.user_key);
+    row["digest"] = record.digest;
     row["present"] = record.present;
     row["generation"] = record.generation;
     row["expires_in"] = expiry(record.expires_in);
     row["node"] = record.node;
+    row["sum_agrees"] = record.sum_agrees ? nb::object(nb::bool_(*record.sum_agrees)) : nb::none();
     records.append(row);
   }
   out["records"] = records;

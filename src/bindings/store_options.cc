@@ -94,6 +94,11 @@ nb::dict node_dict(const StoreStats::NodeStats& node) {
 
 }  // namespace
 
+StoreOptions parse_store_options(const nb::dict& options) {
+  std::optional<SerdeConfig> serde;
+  return read_options(options, serde);
+}
+
 std::shared_ptr<Store> open_store(const nb::dict& options) {
   std::optional<SerdeConfig> serde;
   StoreOptions parsed = read_options(options, serde);

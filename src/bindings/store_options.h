@@ -21,6 +21,10 @@ std::shared_ptr<Store> open_store(const nb::dict& options);
 /// child.
 std::shared_ptr<Store> store_of(nb::handle object);
 
+/// Reads checked options for what needs no serde, which is only checked. Throws for an unknown or
+/// bad option.
+StoreOptions parse_store_options(const nb::dict& options);
+
 nb::dict stats_dict(const StoreStats& stats);
 nb::dict limits_dict(const StoreLimits& limits);
 

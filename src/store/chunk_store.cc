@@ -56,6 +56,8 @@ constexpr size_t kMetadataBytesMax = 64 << 10;
 constexpr size_t kBatchItemsMax = 1 << 20;
 constexpr size_t kInfoCommandBytesMax = 1024;
 
+}  // namespace
+
 Result<client::ClientOptions> client_options(const StoreOptions& options) {
   client::ClientOptions out;
   Result<std::vector<wire::Endpoint>> seeds = wire::parse_endpoints(options.hosts, 3000);
@@ -90,6 +92,8 @@ Result<client::ClientOptions> client_options(const StoreOptions& options) {
   out.tend_interval = options.tend_interval;
   return out;
 }
+
+namespace {
 
 Status check(const StoreOptions& options) {
   if (options.set_name.size() > kSetBytesMax) {
@@ -131,6 +135,15 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(StoreOptions options) {
   context->set_limits(*std::move(limits));
   context->client = *std::move(client);
   return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(context)));
+}
+
+Status check_info_command(const std::string& command) {
+  // A line feed would end the command and start another one.
+  const bool is_plain =
+      std::all_of(command.begin(), command.end(), [](char c) { return c >= ' ' && c <= '~'; });
+  if (!command.empty() && command.size() <= kInfoCommandBytesMax && is_plain) return {};
+  return {Code::invalid, "info command: expected 1 to " + std::to_string(kInfoCommandBytesMax) +
+                             " printable characters"};
 }
 
 ChunkStore::~ChunkStore() {
@@ -286,14 +299,7 @@ Result<ObjectDetails> ChunkStore::inspect(const std::string& key) {
 }
 
 Result<std::vector<NodeAnswer>> ChunkStore::info(const std::string& command) {
-  // A line feed would end the command and start another one.
-  const bool is_plain =
-      std::all_of(command.begin(), command.end(), [](char c) { return c >= ' ' && c <= '~'; });
-  if (command.empty() || command.size() > kInfoCommandBytesMax || !is_plain) {
-    return Status(Code::invalid, "info command: expected 1 to " +
-                                     std::to_string(kInfoCommandBytesMax) +
-                                     " printable characters");
-  }
+  AEROKV_TRY(check_info_command(command));
   std::vector<NodeAnswer> answers;
   for (client::NodeInfo& node :
        context_->client->info_all(command, context_->options.connect_timeout)) {

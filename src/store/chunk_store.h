@@ -10,6 +10,12 @@
 
 namespace aerokv::store {
 
+/// What the cluster client needs of the options. Errors: invalid.
+Result<client::ClientOptions> client_options(const StoreOptions& options);
+
+/// Errors: invalid.
+Status check_info_command(const std::string& command);
+
 /// The Store over the cluster client. The contract is that of aerokv::Store.
 class ChunkStore final : public Store {
  public:
@@ -29,6 +35,8 @@ class ChunkStore final : public Store {
   [[nodiscard]] StoreLimits limits() const override;
   [[nodiscard]] const StoreOptions& options() const override { return context_->options; }
   void close() override;
+
+  [[nodiscard]] const std::shared_ptr<Context>& context() const { return context_; }
 
  private:
   explicit ChunkStore(std::shared_ptr<Context> context) : context_(std::move(context)) {}

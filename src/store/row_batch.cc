@@ -47,8 +47,13 @@ class Run : public std::enable_shared_from_this<Run> {
         return wire::RecordRequest::exists(record, 0);
       case RowBatch::Template::Kind::read_integer:
         return wire::RecordRequest::get(record, {&read_op_, 1}, 0);
-      case RowBatch::Template::Kind::remove:
-        return wire::RecordRequest::remove(record, 0);
+      case RowBatch::Template::Kind::remove: {
+        wire::RecordRequest removal = wire::RecordRequest::remove(record, 0);
+        if (rows_[index].generation != 0) {
+          removal.check_generation(wire::GenerationCheck::equal, rows_[index].generation);
+        }
+        return removal;
+      }
       case RowBatch::Template::Kind::touch:
         return wire::RecordRequest::touch(record, rows_[index].ttl, touch_op_, 0);
     }

@@ -44,6 +44,8 @@ class RowBatch {
   struct Row {
     wire::Digest digest{};
     uint32_t ttl = 0;  ///< touch
+    /// remove: only a record of this generation, 0 = of any. Others are answered kGeneration.
+    uint32_t generation = 0;
   };
 
   using Done = std::function<void(std::vector<RowResult>)>;
