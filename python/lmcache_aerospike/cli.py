@@ -16,6 +16,7 @@ from lmcache_aerospike.commands.demo import demo
 from lmcache_aerospike.commands.get import get
 from lmcache_aerospike.commands.ls import ls
 from lmcache_aerospike.commands.put import put
+from lmcache_aerospike.commands.replay import replay
 from lmcache_aerospike.commands.rm import rm
 from lmcache_aerospike.commands.serve import serve
 from lmcache_aerospike.commands.stat import stat
@@ -67,7 +68,7 @@ def _options(
 
 
 app.command()(serve)
-for _command in (demo, put, get, ls, stat, rm, config):
+for _command in (demo, put, get, ls, stat, rm, config, replay):
     app.command(name=_command.__name__)(session.client_command(_command))
 
 
