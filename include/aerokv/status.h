@@ -2,6 +2,7 @@
 // The one error type of the project.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -27,6 +28,8 @@ enum class Code : uint8_t {
   closed,       ///< submitted after close(), cancelled by it, or used in a forked child
   internal,     ///< our own bug, reported instead of taking the host process down
 };
+
+inline constexpr size_t kCodes = 13;
 
 /// The name of `code` as written in docs and in Python ("not_found").
 std::string_view code_name(Code code);

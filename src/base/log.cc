@@ -41,6 +41,10 @@ void set_log_sink(LogSink sink) {
 }
 
 void log(LogLevel level, std::string_view cause, const std::string& message) {
+  log(level, cause, [&message] { return message; });
+}
+
+void log(LogLevel level, std::string_view cause, const std::function<std::string()>& message) {
   State& s = state();
   const std::scoped_lock lock(s.mutex);
   if (!s.sink) return;
@@ -54,7 +58,7 @@ void log(LogLevel level, std::string_view cause, const std::string& message) {
     ++it->second.left_out;
     return;
   }
-  std::string line = message;
+  std::string line = message();
   if (it->second.left_out > 0) {
     line += " (" + std::to_string(it->second.left_out) + " similar lines left out)";
   }

@@ -22,4 +22,8 @@ void set_log_sink(LogSink sink);
 /// ten seconds each; the next line says how many were left out.
 void log(LogLevel level, std::string_view cause, const std::string& message);
 
+/// The same for what may happen very often: `message` is called only if its line is due. It must
+/// not call back into the library.
+void log(LogLevel level, std::string_view cause, const std::function<std::string()>& message);
+
 }  // namespace aerokv

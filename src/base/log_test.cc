@@ -37,6 +37,17 @@ TEST_F(LogTest, EqualCausesAreLimited) {
   EXPECT_EQ(lines_, (std::vector<std::string>{"line 0", "other"}));
 }
 
+TEST_F(LogTest, OnlyLinesThatAreDueAreMade) {
+  int made = 0;
+  const auto line = [&made] { return "line " + std::to_string(++made); };
+  for (int i = 0; i < 1000; ++i) log(LogLevel::info, "often", line);
+  EXPECT_EQ(made, 1);
+  EXPECT_EQ(lines_, (std::vector<std::string>{"line 1"}));
+  set_log_sink({});
+  log(LogLevel::info, "unheard", line);
+  EXPECT_EQ(made, 1);
+}
+
 TEST_F(LogTest, ManyCausesStayBounded) {
   for (int i = 0; i < 5000; ++i) log(LogLevel::info, "cause " + std::to_string(i), "x");
   EXPECT_EQ(lines_.size(), 5000U);

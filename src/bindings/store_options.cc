@@ -81,6 +81,17 @@ nb::dict histogram_dict(const Histogram& histogram) {
   return out;
 }
 
+// Only the codes that have been met.
+nb::dict errors_dict(const std::array<uint64_t, kCodes>& errors) {
+  nb::dict out;
+  for (size_t i = 0; i < errors.size(); ++i) {
+    if (errors[i] == 0) continue;
+    const std::string_view name = code_name(static_cast<Code>(i));
+    out[nb::str(name.data(), name.size())] = errors[i];
+  }
+  return out;
+}
+
 nb::dict node_dict(const StoreStats::NodeStats& node) {
   nb::dict out;
   out["name"] = node.name;
@@ -125,6 +136,8 @@ nb::dict stats_dict(const StoreStats& stats) {
     counts["errors"] = stats.operations[i].errors;
     counts["bytes"] = stats.operations[i].bytes;
     counts["round_trips"] = stats.operations[i].round_trips;
+    counts["in_flight"] = stats.operations[i].in_flight;
+    counts["errors_by_code"] = errors_dict(stats.operations[i].errors_by_code);
     counts["batch_microseconds"] = histogram_dict(stats.operations[i].batch_microseconds);
     operations[kOperationNames[i]] = counts;
   }
@@ -134,6 +147,7 @@ nb::dict stats_dict(const StoreStats& stats) {
     misses[miss_reason_name(static_cast<MissReason>(i))] = stats.misses_by_reason[i];
   }
   out["misses_by_reason"] = misses;
+  out["engine"] = stats.engine;
   out["requests"] = stats.requests;
   out["retries"] = stats.retries;
   out["stalls"] = stats.stalls;

@@ -60,6 +60,7 @@ class Client {
   [[nodiscard]] const ClientOptions& options() const { return engine_->options(); }
   /// Of the engine, whoever uses it.
   [[nodiscard]] const ClientStats& stats() const { return engine_->stats(); }
+  [[nodiscard]] uint64_t engine_id() const { return engine_->id(); }
 
  private:
   struct Shared;

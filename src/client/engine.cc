@@ -29,7 +29,16 @@ Status check(const ClientOptions& options) {
 
 }  // namespace
 
-Engine::Engine(ClientOptions options) : options_(std::move(options)) {}
+namespace {
+
+uint64_t next_engine_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+}  // namespace
+
+Engine::Engine(ClientOptions options) : id_(next_engine_id()), options_(std::move(options)) {}
 
 Result<std::unique_ptr<Engine>> Engine::start(ClientOptions options) {
   AEROKV_TRY(check(options));

@@ -65,11 +65,14 @@ class Engine {
 
   [[nodiscard]] const ClientOptions& options() const { return options_; }
   [[nodiscard]] const ClientStats& stats() const { return stats_; }
+  /// Never given twice in a process, and never 0.
+  [[nodiscard]] uint64_t id() const { return id_; }
 
  private:
   explicit Engine(ClientOptions options);
   void publish(const std::shared_ptr<const ClusterMap>& map);
 
+  const uint64_t id_;
   ClientOptions options_;
   std::string credential_;
   ClientStats stats_;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/log.h"
+
 namespace aerokv::client {
 namespace {
 
@@ -244,7 +246,7 @@ Connection* IoLoop::open_connection(Pool& pool, TimePoint now) {
   if (!status) {
     stats_.connection_errors.fetch_add(1, std::memory_order_relaxed);
     const bool awaits_login = status.code() == Code::denied;
-    if (!awaits_login) pool.node->suspect(now);
+    if (!awaits_login) pool.node->suspect(now, status);
     std::deque<Command*> waiting = std::exchange(pool.waiting, {});
     for (Command* command : waiting) attempt_failed(command, status, true, now);
     wake_tend_();
@@ -329,6 +331,10 @@ void IoLoop::answered(Command* command, TimePoint now) {
   }
   // Full stays full for longer than a request lives; waiting would only hold its buffers.
   if (code == wire::result::kOutOfSpace) return finish(command, {});
+  log(LogLevel::info, "retry " + std::to_string(code), [code] {
+    return wire::status_from_result(code, "request").message() +
+           "; it is sent again until its deadline";
+  });
   attempt_failed(command, wire::status_from_result(code, "request"),
                  retry == wire::Retry::back_off || command->plan.is_write, now);
 }
@@ -345,7 +351,7 @@ void IoLoop::fail_connection(Pool& pool, Connection* connection, const Status& e
   const std::vector<Command*> commands = discard(pool, connection);
   // An idle connection that the server closed says nothing about the node, nor does a login.
   if (!commands.empty() && error.code() != Code::denied) {
-    pool.node->suspect(now);
+    pool.node->suspect(now, error);
     wake_tend_();
   }
   for (Command* command : commands) {

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/log.h"
+
 namespace aerokv::client {
 
 bool SocketAddress::is_loopback() const {
@@ -47,16 +49,21 @@ Result<std::vector<SocketAddress>> resolve(const wire::Endpoint& endpoint) {
   return addresses;
 }
 
-void Node::suspect(TimePoint now) {
+void Node::suspect(TimePoint now, const Status& why) {
   failures.fetch_add(1, std::memory_order_relaxed);
   suspect_since_.store(std::max<int64_t>(1, now.time_since_epoch().count()));
+  log(LogLevel::warning, "node failed:" + label(), [&] {
+    return "node " + label() + " failed: " + why.message() +
+           "; loads turn to its replicas, if there are any, until it answers again";
+  });
 }
 
 void Node::clear_suspicion(TimePoint asked_at) {
   int64_t since = suspect_since_.load();
   // An answer to a question asked before the failure proves nothing about now.
   if (since != 0 && since <= asked_at.time_since_epoch().count()) {
-    suspect_since_.compare_exchange_strong(since, 0);
+    if (!suspect_since_.compare_exchange_strong(since, 0)) return;
+    log(LogLevel::info, "node answers:" + label(), "node " + label() + " answers again");
   }
 }
 

@@ -51,7 +51,7 @@ class Node {
   /// A suspect did not answer a request or refused a connection. Reads avoid it while another
   /// replica is there; the tend clears it when the node answers again.
   [[nodiscard]] bool is_suspect() const { return suspect_since_.load() != 0; }
-  void suspect(TimePoint now);
+  void suspect(TimePoint now, const Status& why);
   /// Clears the suspicion unless it is younger than `asked_at`, when the answer was asked for.
   void clear_suspicion(TimePoint asked_at);
 

@@ -71,10 +71,10 @@ TEST_F(RoutingTest, RackComesFirst) {
 }
 
 TEST_F(RoutingTest, ReadsAvoidSuspects) {
-  a_->suspect(SteadyClock::now());
+  a_->suspect(SteadyClock::now(), {});
   EXPECT_EQ(choose(ReplicaPolicy::sequence, false, 0), "B");
   EXPECT_EQ(choose(ReplicaPolicy::sequence, false, 1), "A");
-  b_->suspect(SteadyClock::now());
+  b_->suspect(SteadyClock::now(), {});
   EXPECT_EQ(choose(ReplicaPolicy::sequence, false, 0), "A");
 }
 
@@ -84,10 +84,10 @@ TEST_F(RoutingTest, AReadThatFailedGoesToAnotherHealthyReplica) {
         ->name();
   };
   // The failure has made A a suspect and moved it to the end, where the attempt number points.
-  a_->suspect(SteadyClock::now());
+  a_->suspect(SteadyClock::now(), {});
   EXPECT_EQ(next(1, a_), "B");
   EXPECT_EQ(next(2, b_), "A");  // B has answered, but not well
-  b_->suspect(SteadyClock::now());
+  b_->suspect(SteadyClock::now(), {});
   EXPECT_EQ(next(1, a_), "B");
   EXPECT_EQ(next(2, b_), "A");
   map_.partitions[7] = {a_, nullptr, nullptr};
@@ -170,7 +170,7 @@ TEST(Node, AnAnswerAskedForBeforeTheFailureClearsNothing) {
   const NodePtr node = make_node("A");
   const TimePoint before = SteadyClock::now();
   const TimePoint failed = before + milliseconds(5);
-  node->suspect(failed);
+  node->suspect(failed, {});
   node->clear_suspicion(before);
   EXPECT_TRUE(node->is_suspect());
   node->clear_suspicion(failed + milliseconds(1));

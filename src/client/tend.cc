@@ -236,8 +236,11 @@ void Tender::fail(Contact& contact, const Status& error) {
   refresh_all_peers_ = true;
   const std::string label =
       contact.node ? contact.node->label() : contact.endpoints.front().to_string();
-  if (contact.node) contact.node->suspect(SteadyClock::now());
-  log(LogLevel::warning, "tend:" + label, "node " + label + ": " + error.message());
+  if (contact.node) {
+    contact.node->suspect(SteadyClock::now(), error);
+  } else {
+    log(LogLevel::warning, "seed:" + label, "no node at " + label + ": " + error.message());
+  }
   const std::scoped_lock lock(mutex_);
   if (ready_) return;
   seed_errors_ += (seed_errors_.empty() ? "" : "; ") + label + ": " + error.message();

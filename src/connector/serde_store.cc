@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/limits.h"
+#include "store/outcome_log.h"
 
 namespace aerokv {
 namespace {
@@ -209,7 +210,7 @@ class SerdeStore::PutGroup final : public Group {
   void report(std::vector<ItemResult> results, const std::vector<size_t>& units) {
     release();  // before the batch may report: after that the store may end
     for (size_t i = 0; i < members_.size(); ++i) {
-      if (!encoded_[i]) store_.count_refused(Operation::put);
+      if (!encoded_[i]) store_.count_refused(Operation::put, encoded_[i].error());
     }
     for (size_t i = 0; i < results.size(); ++i) {
       const Member& member = members_[units[i]];
@@ -270,7 +271,7 @@ class SerdeStore::GetGroup final : public Group {
       if (result.outcome == Outcome::hit && result.raw_bytes <= item(members_[i]).target.size()) {
         hits_.push_back(i);
       } else if (result.outcome == Outcome::hit) {
-        refuse(result, store_.too_large_,
+        refuse(result, MissReason::too_large,
                {Code::corruption, "load: the object has " + std::to_string(result.raw_bytes) +
                                       " bytes, the buffer " +
                                       std::to_string(item(members_[i]).target.size())});
@@ -305,12 +306,14 @@ class SerdeStore::GetGroup final : public Group {
       result.bytes = raw;
       return;
     }
-    refuse(result, store_.undecodable_, status.with_context("load"));
+    refuse(result, MissReason::undecodable, status.with_context("load"));
     store_.inner_->report_damaged(item(member).key);
   }
 
-  static void refuse(ItemResult& result, std::atomic<uint64_t>& counter, Status why) {
-    counter.fetch_add(1, std::memory_order_relaxed);
+  void refuse(ItemResult& result, MissReason reason, Status why) {
+    auto& counter = reason == MissReason::too_large ? store_.too_large_ : store_.undecodable_;
+    counter.fetch_add(1, std::memory_order_release);
+    store::log_miss(store_.options(), reason, why);
     result.outcome = Outcome::miss;
     result.bytes = 0;
     result.status = std::move(why);
@@ -410,7 +413,7 @@ void SerdeStore::submit(Operation operation, std::vector<Item> items, BatchDone 
     raw_in_group += raw;
   }
   for (auto& [index, status] : refused) {
-    count_refused(operation);
+    count_refused(operation, status);
     batch->fail(index, std::move(status));
   }
   for (std::shared_ptr<Group>& group : groups) admit(std::move(group));
@@ -461,19 +464,26 @@ void SerdeStore::release(uint64_t bytes, serde::ScratchPool::Loan loan) {
   start_waiting();
 }
 
-void SerdeStore::count_refused(Operation operation) {
-  refused_[index_of(operation)].fetch_add(1, std::memory_order_relaxed);
+void SerdeStore::count_refused(Operation operation, const Status& status) {
+  refused_[index_of(operation)][static_cast<size_t>(status.code())].fetch_add(
+      1, std::memory_order_relaxed);
+  store::log_error(options(), operation, status);
 }
 
 StoreStats SerdeStore::stats() const {
+  // Before the hits, of which these are a part: an object that is decoded meanwhile must not be
+  // taken away without having been counted.
+  const uint64_t undecodable = undecodable_.load(std::memory_order_acquire);
+  const uint64_t too_large = too_large_.load(std::memory_order_acquire);
   StoreStats stats = inner_->stats();
   for (size_t i = 0; i < kOperations; ++i) {
-    const uint64_t refused = refused_[i].load(std::memory_order_relaxed);
-    stats.operations[i].items += refused;
-    stats.operations[i].errors += refused;
+    for (size_t code = 0; code < kCodes; ++code) {
+      const uint64_t refused = refused_[i][code].load(std::memory_order_relaxed);
+      stats.operations[i].items += refused;
+      stats.operations[i].errors += refused;
+      stats.operations[i].errors_by_code[code] += refused;
+    }
   }
-  const uint64_t undecodable = undecodable_.load(std::memory_order_relaxed);
-  const uint64_t too_large = too_large_.load(std::memory_order_relaxed);
   StoreStats::PerOperation& gets = stats.operations[index_of(Operation::get)];
   gets.hits -= undecodable + too_large;
   gets.misses += undecodable + too_large;

@@ -62,7 +62,7 @@ class SerdeStore final : public Store {
   void admit(std::shared_ptr<Group> group);
   void start_waiting();
   void release(uint64_t bytes, serde::ScratchPool::Loan loan);
-  void count_refused(Operation operation);
+  void count_refused(Operation operation, const Status& status);
 
   const std::unique_ptr<Store> inner_;
   const Serde serde_;
@@ -77,7 +77,7 @@ class SerdeStore final : public Store {
   bool closed_ = false;                         // guarded by mutex_
 
   // What the inner store does not see; relaxed.
-  std::array<std::atomic<uint64_t>, kOperations> refused_{};
+  std::array<std::array<std::atomic<uint64_t>, kCodes>, kOperations> refused_{};
   std::atomic<uint64_t> undecodable_{0}, too_large_{0};
 
   std::unique_ptr<serde::WorkerPool> pool_;  // ends first

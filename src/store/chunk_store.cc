@@ -313,18 +313,25 @@ StoreStats ChunkStore::stats() const {
   StoreStats stats;
   for (size_t i = 0; i < kOperations; ++i) {
     const Counters::PerOperation& from = context_->counters.operations[i];
-    stats.operations[i] = {read(from.items),
-                           read(from.hits),
-                           read(from.misses),
-                           read(from.errors),
-                           read(from.bytes),
-                           read(from.round_trips),
-                           from.batch_microseconds.snapshot()};
+    StoreStats::PerOperation& to = stats.operations[i];
+    to.items = read(from.items);
+    to.hits = read(from.hits);
+    to.misses = read(from.misses);
+    to.errors = read(from.errors);
+    to.bytes = read(from.bytes);
+    to.round_trips = read(from.round_trips);
+    // Objects may have begun and ended between the two reads.
+    to.in_flight = std::max(read(from.begun), to.items) - to.items;
+    for (size_t code = 0; code < kCodes; ++code) {
+      to.errors_by_code[code] = read(from.errors_by_code[code]);
+    }
+    to.batch_microseconds = from.batch_microseconds.snapshot();
   }
   for (size_t i = 0; i < kMissReasons; ++i) {
     stats.misses_by_reason[i] = read(context_->counters.misses_by_reason[i]);
   }
   const client::ClientStats& client = context_->client->stats();
+  stats.engine = context_->client->engine_id();
   stats.requests = read(client.attempts);
   stats.retries = read(client.retries);
   stats.stalls = read(client.stalls);

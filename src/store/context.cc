@@ -2,6 +2,7 @@
 #include "store/context.h"
 
 #include "store/orphans.h"
+#include "store/outcome_log.h"
 
 namespace aerokv::store {
 
@@ -112,6 +113,7 @@ Batch::Batch(std::shared_ptr<Context> context, Operation operation, std::vector<
       left_(items_.size()) {
   for (const Item& item : items_) payload_bytes_ += item.target.size() + item.payload.size();
   context_->open_payload_bytes.fetch_add(payload_bytes_, std::memory_order_relaxed);
+  context_->counters.of(operation_).begun.fetch_add(items_.size(), std::memory_order_relaxed);
 }
 
 void Batch::finish(size_t index, ItemResult result) {
@@ -119,6 +121,10 @@ void Batch::finish(size_t index, ItemResult result) {
   counter.items.fetch_add(1, std::memory_order_relaxed);
   if (result.outcome == Outcome::hit) {
     counter.bytes.fetch_add(result.bytes, std::memory_order_relaxed);
+  } else if (result.outcome == Outcome::error) {
+    const auto code = static_cast<size_t>(result.status.code());
+    counter.errors_by_code[code].fetch_add(1, std::memory_order_relaxed);
+    log_error(context_->options, operation_, result.status);
   }
   std::atomic<uint64_t>& outcome = result.outcome == Outcome::hit    ? counter.hits
                                    : result.outcome == Outcome::miss ? counter.misses

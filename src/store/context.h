@@ -47,6 +47,8 @@ class HistogramCounter {
 struct Counters {
   struct PerOperation {
     std::atomic<uint64_t> items{0}, hits{0}, misses{0}, errors{0}, bytes{0}, round_trips{0};
+    std::atomic<uint64_t> begun{0};
+    std::array<std::atomic<uint64_t>, kCodes> errors_by_code{};
     HistogramCounter batch_microseconds;
   };
   std::array<PerOperation, kOperations> operations;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/object_get.h"
 
+#include "store/outcome_log.h"
+
 namespace aerokv::store {
 namespace {
 
@@ -103,6 +105,7 @@ void ObjectGet::miss_too_large(const MetaRecord& meta) {
   result.raw_bytes = meta.raw_bytes;
   result.status = {Code::corruption, "load: the object has " + std::to_string(bytes) +
                                          " bytes, the buffer " + std::to_string(target_.size())};
+  log_miss(context_.options, MissReason::too_large, result.status);
   finish(std::move(result));
 }
 
@@ -188,6 +191,7 @@ void ObjectGet::hit(MetaRecord meta) {
 
 void ObjectGet::miss(MissReason reason, Status why, bool damaged) {
   context_.count_miss(reason);
+  log_miss(context_.options, reason, why);
   if (damaged) context_.damaged.add(meta_digest_);
   ItemResult result;
   result.outcome = Outcome::miss;
