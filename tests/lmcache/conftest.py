@@ -19,7 +19,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import lmcache.v1.distributed.storage_manager  # noqa: F401 - the tests import from it
     from lmcache.v1.distributed.l2_adapters.config import get_l2_adapter_config_class
-    from lmcache_driver import AdapterDriver, adapter_spec
+    from lmcache_driver import SPECS, AdapterDriver
 
     get_l2_adapter_config_class("native_plugin")  # imports every adapter on its way
 
@@ -32,6 +32,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.path.is_relative_to(HERE):
             item.add_marker(pytest.mark.lmcache)
             item.add_marker(pytest.mark.filterwarnings("ignore:`LoggingHandler`"))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Tests of a module with BOTH_ADAPTERS run over each, but those that it names otherwise."""
+    if "adapter_kind" in metafunc.fixturenames and getattr(metafunc.module, "BOTH_ADAPTERS", False):
+        native_only = getattr(metafunc.module, "NATIVE_ONLY", ())
+        if metafunc.function.__name__ not in native_only:
+            metafunc.parametrize("adapter_kind", list(SPECS))
+
+
+@pytest.fixture
+def adapter_kind() -> str:
+    """LMCache's type of the adapter under test."""
+    return "native_plugin"
 
 
 @pytest.fixture(scope="session")
@@ -57,7 +71,7 @@ def set_name(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def make_adapter(
-    server: _native.DevServer, set_name: str
+    server: _native.DevServer, set_name: str, adapter_kind: str
 ) -> Iterator[Callable[..., AdapterDriver]]:
     """Makes adapters with the given `adapter_params`, closed at the end of the test."""
     drivers: list[AdapterDriver] = []
@@ -65,7 +79,7 @@ def make_adapter(
     def make(**params: Any) -> AdapterDriver:
         hosts = params.pop("hosts", server.hosts)
         name = params.pop("set_name", set_name)
-        drivers.append(AdapterDriver(adapter_spec(hosts, name, **params)))
+        drivers.append(AdapterDriver(SPECS[adapter_kind](hosts, name, **params)))
         return drivers[-1]
 
     yield make

@@ -42,6 +42,22 @@ def adapter_spec(hosts: str, set_name: str, **params: object) -> dict[str, Any]:
     }
 
 
+def plugin_spec(hosts: str, set_name: str, **params: object) -> dict[str, Any]:
+    """The same for the adapter that is a class of ours."""
+    return {
+        "type": "plugin",
+        "module_path": "lmcache_aerospike.l2_plugin",
+        "class_name": "AerospikeL2Plugin",
+        "adapter_params": {"hosts": hosts, "set_name": set_name, **params},
+    }
+
+
+SPECS: dict[str, Callable[..., dict[str, Any]]] = {
+    "native_plugin": adapter_spec,
+    "plugin": plugin_spec,
+}
+
+
 def create_adapter(spec: dict[str, Any]) -> Any:
     """The adapter as LMCache makes it from the text of the command line."""
     arguments = argparse.Namespace(l2_adapter=[json.dumps(spec)])
@@ -121,8 +137,13 @@ class AdapterDriver:
 
     @property
     def connector(self) -> Any:
-        """The engine's connector inside the adapter."""
-        return self.adapter._client
+        """What has the engine's counters inside the adapter."""
+        return self.adapter._store if self.is_plugin else self.adapter._client
+
+    @property
+    def is_plugin(self) -> bool:
+        """Whether the adapter is a class of ours."""
+        return type(self.adapter).__name__ == "AerospikeL2Plugin"
 
     def store_many(self, keys: Sequence[ObjectKey], contents: Sequence[bytes]) -> Any:
         """Stores all in one task; returns LMCache's L2StoreResult."""
@@ -184,6 +205,9 @@ class AdapterDriver:
 
     def close(self) -> None:
         """Closes the adapter, unless that has been done."""
+        if self.is_plugin:
+            self.adapter.close()
+            return
         if self.adapter._stop.is_set():
             return
         # LMCache's thread looks for the end twice a second, or when woken; for nothing, here.

@@ -8,12 +8,18 @@ import select
 
 import pytest
 from lmcache_driver import (
+    SPECS,
     GuardedObject,
-    adapter_spec,
     create_adapter,
     object_key,
     random_bytes,
     wire_key,
+)
+
+BOTH_ADAPTERS = True
+NATIVE_ONLY = (
+    "test_the_three_event_descriptors_differ_and_are_not_the_connectors",
+    "test_the_adapter_says_that_it_is_healthy_and_can_delete",
 )
 
 KIB = 1 << 10
@@ -155,7 +161,8 @@ def test_eight_tasks_of_eight_objects_at_once(driver):
         assert [o.bytes() for o in objects] == [contents[wire_key(k)] for k in batch]
 
 
-def test_delete_counts_only_what_was_there(driver):
+def test_delete_counts_only_what_was_there(make_adapter, adapter_kind):
+    driver = make_adapter(**({"usage": "process"} if adapter_kind == "plugin" else {}))
     keys = [object_key(i) for i in range(3)]
     contents = [random_bytes(i, 1000) for i in range(3)]
     driver.store_many(keys, contents)
@@ -200,8 +207,8 @@ def test_an_object_with_a_life_time_ends(make_adapter, server):
     assert short.load(object_key(1), 5) is None
 
 
-def test_an_unknown_option_is_an_error_that_names_it(server):
-    spec = adapter_spec(server.hosts, "s", num_wokers=3)
+def test_an_unknown_option_is_an_error_that_names_it(server, adapter_kind):
+    spec = SPECS[adapter_kind](server.hosts, "s", num_wokers=3)
     with pytest.raises(ValueError, match=r"num_wokers.*num_workers"):
         create_adapter(spec)
 
@@ -219,9 +226,11 @@ def test_an_unknown_option_is_an_error_that_names_it(server):
         ("tls_name", "server.example"),
     ],
 )
-def test_a_bad_value_is_an_error_that_names_its_option(server, option, value, monkeypatch):
+def test_a_bad_value_is_an_error_that_names_its_option(
+    server, adapter_kind, option, value, monkeypatch
+):
     monkeypatch.delenv("LMCACHE_AEROSPIKE_NAMESPACE", raising=False)
-    spec = adapter_spec(server.hosts, "s", **{option: value} if option != "hosts" else {})
+    spec = SPECS[adapter_kind](server.hosts, "s", **{option: value} if option != "hosts" else {})
     if option == "hosts":
         spec["adapter_params"]["hosts"] = value
     if (option, value) == ("namespace", ""):

@@ -19,6 +19,9 @@ from lmcache_driver import (
 
 from lmcache_aerospike import _native
 
+BOTH_ADAPTERS = True
+NATIVE_ONLY = ("test_the_completion_of_a_store_tells_each_key",)
+
 MIB = 1 << 20
 SEGMENTED = 3 * MIB  # four segments on a server with records of 1 MiB
 DEVICE_OVERLOAD = 18  # retried until the deadline, as is 14
@@ -247,11 +250,11 @@ def test_a_damaged_answer_is_never_content(make_adapter, server, set_name, damag
     assert [objects[0].bytes(), objects[2].bytes()] == [contents[0], contents[2]]
 
 
-def test_a_full_server_refuses_and_keeps_what_it_has():
-    from lmcache_driver import AdapterDriver, adapter_spec
+def test_a_full_server_refuses_and_keeps_what_it_has(adapter_kind):
+    from lmcache_driver import SPECS, AdapterDriver
 
     with _native.DevServer(namespaces=[{"name": NAMESPACE, "size_bytes": 8 * MIB}]) as small:
-        driver = AdapterDriver(adapter_spec(small.hosts, "full"))
+        driver = AdapterDriver(SPECS[adapter_kind](small.hosts, "full"))
         try:
             keys = [object_key(i) for i in range(12)]
             contents = [random_bytes(i, 900_000) for i in range(12)]
