@@ -3,9 +3,36 @@
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Final
+
 from lmcache_aerospike import errors
 from lmcache_aerospike._native import __version__
 from lmcache_aerospike.native_connector import AerospikeNativeConnector
 from lmcache_aerospike.store import Store
 
-__all__ = ["AerospikeNativeConnector", "Store", "__version__", "errors"]
+if TYPE_CHECKING:
+    from lmcache_aerospike.adapter import AerospikeConnectorAdapter
+    from lmcache_aerospike.connector import AerospikeRemoteConnector
+
+__all__ = [
+    "AerospikeConnectorAdapter",
+    "AerospikeNativeConnector",
+    "AerospikeRemoteConnector",
+    "Store",
+    "__version__",
+    "errors",
+]
+
+# These need LMCache, which takes seconds to import and need not be there.
+_LATER: Final = {
+    "AerospikeConnectorAdapter": "lmcache_aerospike.adapter",
+    "AerospikeRemoteConnector": "lmcache_aerospike.connector",
+}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _LATER:
+        msg = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(msg)
+    return getattr(importlib.import_module(_LATER[name]), name)

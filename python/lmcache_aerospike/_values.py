@@ -7,6 +7,7 @@ import json
 import logging
 import re
 import stat
+import urllib.parse
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -108,6 +109,43 @@ def _read_host(entry: object) -> str:
         msg = "port out of range"
         raise ValueError(msg)
     return f"{found['host']}:{port}"
+
+
+def split_hosts(text: str) -> tuple[tuple[str, int], ...]:
+    """The (host, port) of what read_hosts() returned; IPv6 without its brackets."""
+    pairs = [entry.rpartition(":") for entry in text.split(",")]
+    return tuple((host.strip("[]"), int(port)) for host, _, port in pairs)
+
+
+def read_url(url: str) -> dict[str, str]:
+    """The options in aerospike://user@host:port,host2:port/namespace/set?option=value.
+
+    Every part but the scheme may be left out. A password is refused: LMCache logs its URLs.
+    """
+    parts = urllib.parse.urlsplit(url)
+    user, has_user, hosts = parts.netloc.rpartition("@")
+    if parts.scheme != "aerospike" or parts.fragment:
+        msg = "option 'url': expected aerospike://host:port/namespace/set?option=value"
+        raise ValueError(msg)
+    if ":" in user:
+        msg = (
+            "option 'url': a password, which LMCache would log, expected none: use "
+            "LMCACHE_AEROSPIKE_PASSWORD or password_file"
+        )
+        raise ValueError(msg)
+    path = parts.path.strip("/").split("/") if parts.path.strip("/") else []
+    if len(path) > 2:
+        msg = f"option 'url': path {shorten(parts.path)}, expected /namespace/set"
+        raise ValueError(msg)
+    found = {"hosts": hosts, "username": user if has_user else ""}
+    found |= dict(zip(("namespace", "set_name"), path, strict=False))
+    out = {name: urllib.parse.unquote(text) for name, text in found.items() if text}
+    for name, value in urllib.parse.parse_qsl(parts.query, keep_blank_values=True):
+        if name in out or name == "password":
+            msg = f"option 'url': {name} given twice or not for URLs, expected it once"
+            raise ValueError(msg)
+        out[name] = value
+    return out
 
 
 def read_serde(value: object) -> dict[str, object]:

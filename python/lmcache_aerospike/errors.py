@@ -124,6 +124,15 @@ class InternalError(AerospikeConnectorError):
     default_code = "internal"
 
 
+AerospikeInternalError = InternalError
+
+
+class AerospikeUnknownError(AerospikeConnectorError):
+    """A result code that has no class of its own; server_result tells which."""
+
+    default_code = "unknown"
+
+
 _BY_CODE: dict[str, type[AerospikeConnectorError]] = {
     error.default_code: error
     for error in (
@@ -143,6 +152,54 @@ _BY_CODE: dict[str, type[AerospikeConnectorError]] = {
 }
 
 _FORBIDDEN = 22
+_KEY_MISMATCH = 19
+
+# What classify() answers, by the code of our own errors ...
+_KIND_OF_CODE: dict[str, str] = {
+    "not_found": "not_found",
+    "too_big": "too_big",
+    "timeout": "timeout",
+    "unavailable": "connection",
+    "overloaded": "busy",
+}
+# ... by a result code, of the server or of the official client ...
+_KIND_OF_RESULT: dict[int, str] = {
+    2: "not_found",
+    13: "too_big",
+    9: "timeout",
+    _FORBIDDEN: "forbidden_ttl",
+    8: "busy",
+    14: "busy",
+    18: "busy",
+    _KEY_MISMATCH: "key_mismatch",
+    11: "connection",
+    -1: "connection",
+    -7: "connection",
+    -8: "connection",
+    -10: "connection",
+}
+# ... and by the classes of the official client, which need not be installed.
+_KIND_OF_CLASS: dict[str, str] = {
+    "RecordNotFound": "not_found",
+    "RecordTooBig": "too_big",
+    "TimeoutError": "timeout",
+    "ConnectionError": "connection",
+    "DeviceOverload": "busy",
+    "QueueFull": "busy",
+    "RecordKeyMismatch": "key_mismatch",
+    "ParamError": "unknown",
+    "ClientError": "connection",
+}
+_ERROR_OF_KIND: dict[str, type[AerospikeConnectorError]] = {
+    "not_found": NotFoundError,
+    "too_big": AerospikeRecordTooBigError,
+    "timeout": AerospikeTimeoutError,
+    "connection": AerospikeConnectionError,
+    "forbidden_ttl": AerospikeTTLConfigError,
+    "busy": AerospikeBusyError,
+    "key_mismatch": InternalError,
+    "unknown": AerospikeUnknownError,
+}
 
 
 def from_status(
@@ -171,3 +228,58 @@ def from_status(
     elif opening and code == "unavailable" and "namespace " in message:
         error = AerospikeNamespaceProbeError
     return error(message, code=code, server_result=server_result, in_doubt=in_doubt)
+
+
+def classify(exc: BaseException) -> str:
+    """Tells what kind of failure an exception is.
+
+    Args:
+        exc: One of this module, of the official Aerospike client, or of Python.
+
+    Returns:
+        "not_found", "too_big", "timeout", "connection", "forbidden_ttl", "busy", "key_mismatch" or
+        "unknown".
+    """
+    if isinstance(exc, AerospikeTTLConfigError):
+        return "forbidden_ttl"
+    if isinstance(exc, AerospikeConnectorError):
+        by_result = _KIND_OF_RESULT.get(exc.server_result)
+        return _KIND_OF_CODE.get(exc.code) or by_result or "unknown"
+    result = getattr(exc, "code", None)
+    names = [kind.__name__ for kind in type(exc).__mro__]
+    for name in names:
+        if name == "ClientError":
+            break  # the base of many: the code is more exact
+        if name in _KIND_OF_CLASS:
+            return _KIND_OF_CLASS[name]
+    by_result = _KIND_OF_RESULT.get(result) if isinstance(result, int) else None
+    return by_result or ("connection" if "ClientError" in names else "unknown")
+
+
+def map_aerospike_error(op_name: str, exc: BaseException) -> AerospikeConnectorError:
+    """Makes the exception of this module that says what `exc` says.
+
+    Args:
+        op_name: What was attempted; it begins the message.
+        exc: What happened.
+
+    Returns:
+        The exception, not raised. One of this module keeps its class, code and result.
+    """
+    if isinstance(exc, AerospikeConnectorError):
+        return type(exc)(
+            f"{op_name}: {exc}",
+            code=exc.code,
+            server_result=exc.server_result,
+            in_doubt=exc.in_doubt,
+        )
+    result = getattr(exc, "code", None)
+    message = getattr(exc, "msg", None) or str(exc) or type(exc).__name__
+    kind = classify(exc)
+    error = _ERROR_OF_KIND[kind]
+    remedy = "; set nsup-period of the namespace above 0, or default_ttl_seconds to -1"
+    return error(
+        f"{op_name}: code {result}: {message}" + (remedy if kind == "forbidden_ttl" else ""),
+        server_result=result if isinstance(result, int) and result > 0 else 0,
+        in_doubt=bool(getattr(exc, "in_doubt", False)),
+    )

@@ -51,6 +51,12 @@ from lmcache_aerospike.serde._registry import (
     get_registered_serde_types,
     register_serde_factory,
 )
+from lmcache_aerospike.serde._remote import (
+    allocate_for_read,
+    build_remote_metadata,
+    meta_bins,
+    write_payload_into,
+)
 
 __all__ = [
     "AesGcmDeserializer",
@@ -86,11 +92,15 @@ __all__ = [
     "Tensor",
     "TensorGroup",
     "Tensors",
+    "allocate_for_read",
+    "build_remote_metadata",
     "create_serde_processor",
     "get_registered_serde_types",
+    "meta_bins",
     "native_config",
     "register_serde_factory",
     "single_to_multi_deserializer",
     "single_to_multi_serializer",
     "validate_group_size",
+    "write_payload_into",
 ]
