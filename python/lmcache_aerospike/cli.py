@@ -11,6 +11,7 @@ import typer
 
 from lmcache_aerospike import __version__, errors
 from lmcache_aerospike.commands import session
+from lmcache_aerospike.commands.bench import bench
 from lmcache_aerospike.commands.config import config
 from lmcache_aerospike.commands.demo import demo
 from lmcache_aerospike.commands.get import get
@@ -68,7 +69,7 @@ def _options(
 
 
 app.command()(serve)
-for _command in (demo, put, get, ls, stat, rm, config, replay):
+for _command in (demo, put, get, ls, stat, rm, config, bench, replay):
     app.command(name=_command.__name__)(session.client_command(_command))
 
 

@@ -34,7 +34,7 @@ def local_server(**options: Any) -> Iterator[str]:  # noqa: ANN401 - those of De
     path = os.pathsep.join(
         filter(None, [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
     )
-    process = subprocess.Popen(
+    process = subprocess.Popen(  # noqa: S603 - this interpreter, with a program of ours
         [sys.executable, "-c", _PROGRAM, json.dumps(options)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -13,6 +13,7 @@ from rich.progress import (
     BarColumn,
     DownloadColumn,
     Progress,
+    TaskProgressColumn,
     TextColumn,
     TimeRemainingColumn,
     TransferSpeedColumn,
@@ -72,6 +73,46 @@ class TransferBar:
     def _show(self, size: int, requests: int) -> None:
         moved = min(size, requests * self._segment)
         self._progress.update(self._task, completed=self._done + moved)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._progress.stop()
+
+
+class StepBar:
+    """Shows how much of a known whole is done; only on a terminal.
+
+    Args:
+        console: Where it is drawn.
+        title: What is done.
+    """
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TaskProgressColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task(title, total=1.0)
+
+    def update(self, part: float, title: str | None = None) -> None:
+        """Says how much is done, 0 to 1, and what, if that has changed."""
+        if title is None:
+            self._progress.update(self._task, completed=min(1.0, part))
+        else:
+            self._progress.update(self._task, completed=min(1.0, part), description=title)
 
     def __enter__(self) -> Self:
         self._progress.start()

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import json
 import os
 import signal
 import time
@@ -56,9 +55,7 @@ _Rate = Annotated[
 ]
 _Check = Annotated[bool, typer.Option("--check", help="Compare with a simulation; exit code 1.")]
 _Simulate = Annotated[bool, typer.Option("--simulate", help="No server: what would a cache do?")]
-_Policy = Annotated[
-    str, typer.Option(help=f"Of a full simulated cache: {', '.join(POLICIES)}.")
-]
+_Policy = Annotated[str, typer.Option(help=f"Of a full simulated cache: {', '.join(POLICIES)}.")]
 _Output = Annotated[Path, typer.Option("--output", "-o", help="Writes FILE.html and FILE.json.")]
 
 

@@ -17,6 +17,7 @@ import typer
 from rich.console import Console
 from rich.logging import RichHandler
 
+from lmcache_aerospike.config import Config
 from lmcache_aerospike.errors import AerospikeConfigError
 from lmcache_aerospike.store import Store
 
@@ -133,6 +134,10 @@ class Session:
         handler.open()
         return store
 
+    def resolved(self) -> Config:
+        """The options, checked."""
+        return Config.resolve(self.given())
+
     def say(self, text: str) -> None:
         """Words for people, on stderr."""
         self.messages.print(text, markup=False, soft_wrap=True)
@@ -179,6 +184,25 @@ def client_command(function: Callable[..., None]) -> Callable[..., None]:
 def stop(code: int) -> NoReturn:
     """Ends the command with an exit code."""
     raise typer.Exit(code)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Asks on the terminal; ends the command unless the answer is yes.
+
+    Args:
+        question: What is about to happen.
+        yes: The option that answers beforehand.
+
+    Raises:
+        AerospikeConfigError: There is nobody to ask.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        msg = f"--yes: not given, expected it where no terminal can answer: {question}"
+        raise AerospikeConfigError(msg)
+    if not typer.confirm(question, err=True):
+        stop(MISS)
 
 
 def bytes_text(count: float) -> str:

@@ -55,24 +55,24 @@ def compare(
     hits, blocks = sum(measured), both[0].blocks
     ratio = hits / blocks if blocks else 0.0
     out: dict[str, Any] = {"measured": ratio, "simulated": low, "simulated_high": high}
-    if len(both) == 1 and not room:
-        different = [i for i, hit in enumerate(both[0].hits) if hit != measured[i]]
-        out["ok"] = not different
+    different = [i for i, hit in enumerate(both[0].hits) if hit != measured[i]]
+    if not different:
+        out["ok"] = True
         out["words"] = (
             f"The hit ratio, {hits:,} of {blocks:,} blocks, equals that of an independent "
             "simulation, request by request."
-            if not different
-            else f"The hit ratio is {ratio:.4%}, but a simulation has {low:.4%}; they differ in "
-            f"{len(different):,} requests, first in request {outcomes[different[0]].index + 1}."
         )
         return out
     tolerance = _FULL_TOLERANCE if room else 0.0
-    out["ok"] = low - tolerance <= ratio <= high + tolerance
-    why = "the server was full" if room else "lives ended during the run"
-    out["words"] = (
-        f"The hit ratio is {ratio:.4%}; a simulation has {low:.4%}"
-        + (f" to {high:.4%}" if len(both) > 1 else "")
-        + (f", within {tolerance:.1%}" if room and out["ok"] else "")
-        + f" ({why}, so no exact value can be expected)."
-    )
+    is_exact = len(both) == 1 and not room
+    out["ok"] = not is_exact and low - tolerance <= ratio <= high + tolerance
+    span = f" to {high:.4%}" if len(both) > 1 else ""
+    out["words"] = f"The hit ratio is {ratio:.4%}; a simulation has {low:.4%}{span}"
+    if is_exact:
+        first = outcomes[different[0]].index + 1
+        out["words"] += f": {len(different):,} requests differ, the first is number {first}."
+    else:
+        why = "the server was full" if room else "lives ended during the run"
+        out["words"] += f" ({why}, so they need not be equal"
+        out["words"] += f", but within {tolerance:.1%})." if room else ")."
     return out

@@ -21,7 +21,7 @@ body { margin: 0 auto; padding: 2rem 1.25rem 4rem; max-width: 44rem; background:
 h1 { font-size: 1.6rem; line-height: 1.25; margin: 0 0 .5rem; }
 h2 { font-size: 1.1rem; margin: 2.4rem 0 .3rem; }
 p { margin: .4rem 0; } .soft { color: var(--soft); font-size: .9rem; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(9.5rem, 1fr)); gap: .7rem;
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(11rem, 1fr)); gap: .7rem;
   margin: 1.4rem 0; }
 .tile { background: var(--card); border-radius: .5rem; padding: .7rem .9rem; }
 .tile b { display: block; font-size: 1.5rem; line-height: 1.3; font-weight: 600; }
@@ -57,8 +57,9 @@ def page(report: dict[str, Any]) -> str:
         _verdicts(report),
         _tiles(report),
         "<h2>Hit ratio</h2>",
-        "<p class=soft>Tokens that did not have to be computed again, of all tokens in prompts: so "
-        "far, and within each sixtieth of the trace.</p>",
+        _note(
+            "Part of all prompt tokens that were hits: so far, and in each sixtieth of the trace."
+        ),
         _hit_chart(report),
         "<h2>Misses</h2>",
         _table(
@@ -69,8 +70,9 @@ def page(report: dict[str, Any]) -> str:
             ],
         ),
         "<h2>Latency</h2>",
-        "<p class=soft>Of all blocks of a request together: one lookup, then one load of what was "
-        "found, then one store of the rest.</p>",
+        _note(
+            "Of all blocks of a request: a lookup, a load of what it found, a store of the rest."
+        ),
         _latency_chart(report),
         _latency_table(result),
         "<h2>Bytes over time</h2>",
@@ -91,7 +93,9 @@ def page(report: dict[str, Any]) -> str:
 def lead(report: dict[str, Any]) -> str:
     """What was done, in two sentences."""
     plan, result = report["plan"], report["result"]
-    pace = "as fast as it went" if plan["speed"] == "max" else f"at {plan['speed']:g} times its speed"
+    pace = (
+        "as fast as it went" if plan["speed"] == "max" else f"at {plan['speed']:g} times its speed"
+    )
     return (
         f"{result['requests']:,} requests, {pace}, against {report['server']['what']}; "
         f"a stand-in of {bytes_text(plan['chunk_bytes'])} for the KV cache of each block of "
@@ -123,6 +127,7 @@ def _tiles(report: dict[str, Any]) -> str:
         (f"{result['hit_ratio_tokens']:.1%}", "of all tokens were hits"),
         (bytes_text(result["bytes_loaded"]), "loaded"),
         (bytes_text(result["bytes_stored"]), "stored"),
+        (f"{result['latency']['lookup']['p99_ms']:.1f} ms", "p99 of lookups"),
         (f"{result['latency']['load']['p99_ms']:.1f} ms", "p99 of loads"),
         (duration(saved["prefill_seconds_saved"]), "of prefill saved"),
     )
@@ -133,10 +138,13 @@ def _tiles(report: dict[str, Any]) -> str:
 def _hit_chart(report: dict[str, Any]) -> str:
     points = report["series"]
     lines = [
-        Line("within a sixtieth", points["hit_ratio_now"], "b"),
-        Line("so far", points["hit_ratio"], "a"),
+        Line(name, [[x / 60, y] for x, y in points[key]], style)
+        for name, key, style in (
+            ("in each sixtieth", "hit_ratio_now", "b"),
+            ("so far", "hit_ratio", "a"),
+        )
     ]
-    x = _minutes("minutes of the trace", report["trace"]["seconds"])
+    x = Axis("minutes of the trace", 0, max(report["trace"]["seconds"] / 60, 1e-3))
     return line_chart("hit ratio over time", x, Axis("tokens", 0, 1, "{:.0%}".format), lines)
 
 
@@ -189,12 +197,12 @@ def _latency_table(result: dict[str, Any]) -> str:
 def _queueing(report: dict[str, Any]) -> list[str]:
     result = report["result"]
     wait = result["queueing"]
-    parts = [
-        "<h2>Queueing</h2>",
-        f"<p>{wait['late_requests']:,} of {result['requests']:,} requests started more than 50 ms "
+    words = (
+        f"{wait['late_requests']:,} of {result['requests']:,} requests started more than 50 ms "
         f"after they were due; p99 {wait['p99_ms']:.1f} ms, at most {wait['max_ms']:.1f} ms. "
-        f"The speed that was reached is {result['speed_reached']:g}.</p>",
-    ]
+        f"The speed that was reached is {result['speed_reached']:g}."
+    )
+    parts = ["<h2>Queueing</h2>", f"<p>{words}</p>"]
     if wait["late_requests"]:
         points = report["series"]["queued"]
         x = Axis("seconds of the run", 0, result["seconds"], "{:g}".format)
@@ -232,18 +240,21 @@ def _saving(report: dict[str, Any]) -> str:
 def _method(report: dict[str, Any]) -> str:
     plan, trace, server = report["plan"], report["trace"], report["server"]
     result = report["result"]
+    size = server["capacity_bytes"]
+    held = result["held_back_requests"]
+    blocks = f"{trace['blocks']:,} blocks, {trace['distinct_blocks']:,} different ones"
+    room = bytes_text(size) if size else "unknown"
+    life = f"{plan['ttl_seconds']:,} s" if plan["ttl_seconds"] > 0 else "no end"
+    others = f"{held:,} waited for an earlier one's stores of the same blocks"
     rows = [
-        ("trace", f"{trace['name']}, {trace['requests']:,} requests, "
-         f"{trace['blocks']:,} blocks, {trace['distinct_blocks']:,} different ones"),
-        ("cluster", f"{server['what']}, namespace {server['namespace']}, "
-         f"capacity {_capacity(server['capacity_bytes'])}"),
-        ("life of a block", f"{plan['ttl_seconds']:,} s" if plan["ttl_seconds"] > 0 else "no end"),
-        ("at the same time", f"{plan['in_flight']} requests; {result['held_back_requests']:,} "
-         "waited until an earlier one had stored their blocks"),
+        ("trace", f"{trace['name']}, {trace['requests']:,} requests, {blocks}"),
+        ("cluster", f"{server['what']}, namespace {server['namespace']}, capacity {room}"),
+        ("life of a block", life),
+        ("at the same time", f"{plan['in_flight']} requests; {others}"),
         ("duration", f"{result['seconds']:.2f} s for {duration(trace['seconds'])} of the trace"),
         ("requests to the server", f"{server['requests']:,}, {server['retries']:,} retried"),
         ("made by", f"lmcache-aerospike {report['version']}, {report['date']}"),
-    ]  # fmt: skip
+    ]
     return (
         "<h2>How it was run</h2>"
         + _table(("", ""), rows, numbers_from=9)
@@ -251,12 +262,8 @@ def _method(report: dict[str, Any]) -> str:
     )
 
 
-def _capacity(size: int | None) -> str:
-    return bytes_text(size) if size else "unknown"
-
-
-def _minutes(title: str, seconds: float) -> Axis:
-    return Axis(title, 0, max(seconds, 1e-3), lambda value: f"{value / 60:.3g}")
+def _note(text: str) -> str:
+    return f"<p class=soft>{html.escape(text)}</p>"
 
 
 def duration(value: float) -> str:
@@ -266,9 +273,7 @@ def duration(value: float) -> str:
     return f"{value / 60:.1f} min" if value >= 120 else f"{value:.1f} s"
 
 
-def _table(
-    head: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1
-) -> str:
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers_from: int = 1) -> str:
     def cells(tag: str, row: Sequence[str]) -> str:
         return "".join(
             f"<{tag}{' class=n' if i >= numbers_from else ''}>{html.escape(cell)}</{tag}>"

@@ -61,8 +61,8 @@ class _Cache:
         self._age = itertools.count()
         self.refused = self.evicted = self.expired = 0
 
-    def __len__(self) -> int:
-        return len(self._expiry)
+    def present(self, now: float) -> int:
+        return sum(expiry > now for expiry in self._expiry.values())
 
     def lookup(self, block: int, now: float) -> bool:
         expiry = self._expiry.get(block)
@@ -160,5 +160,5 @@ def simulate(
             cache.store(block, now)
         out.hits.append(prefix)
     out.refused, out.evicted, out.expired = cache.refused, cache.evicted, cache.expired
-    out.present = len(cache)
+    out.present = cache.present(clock(len(requests) - 1)) if requests else 0
     return out

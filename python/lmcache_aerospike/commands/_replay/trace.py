@@ -55,9 +55,7 @@ def read_trace(path: Path, limit: int = 0) -> list[Request]:
         raise AerospikeConfigError(msg)
     requests.sort(key=lambda request: request.arrival)
     first = requests[0].arrival
-    return [
-        Request(r.arrival - first, r.input_tokens, r.output_tokens, r.blocks) for r in requests
-    ]
+    return [Request(r.arrival - first, r.input_tokens, r.output_tokens, r.blocks) for r in requests]
 
 
 def _request(where: str, line: str) -> Request:
