@@ -256,4 +256,10 @@ Result<std::unique_ptr<SerdeProcessor>> create_serde_processor(const SerdeConfig
 /// In alphabetical order.
 std::vector<std::string> registered_serde_types();
 
+/// Objects that processors of this process could not transform. Thread-safe.
+struct SerdeFailureCounts {
+  uint64_t serialize = 0, deserialize = 0;
+};
+SerdeFailureCounts serde_failure_counts();
+
 }  // namespace aerokv

@@ -155,7 +155,7 @@ struct StoreStats {
     uint64_t requests = 0, failures = 0;
     int64_t connections = 0;
   };
-  std::vector<NodeStats> nodes;
+  std::vector<NodeStats> nodes;  ///< none after close()
 };
 
 /// What open() found and decided.

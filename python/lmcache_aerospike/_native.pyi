@@ -58,6 +58,17 @@ class StoreStats(TypedDict):
     damaged_keys: int
     nodes: list[NodeStats]
 
+class StoreTotals(StoreStats):
+    """The counters of all stores that a process has and had, as one; `engine` is 0.
+
+    Counters of an engine are in it once, however many stores share it. `nodes` are those of open
+    stores. `serde_failures` counts objects, by serialize and deserialize.
+    """
+
+    open_stores: int
+    open_engines: int
+    serde_failures: dict[str, int]
+
 class StoreLimits(TypedDict):
     """What the cluster allows, from which key of its answer, and the sizes that follow."""
 
@@ -593,6 +604,7 @@ class SerdeProcessor:
     def close(self) -> None:
         """End what has not begun, wait for what has, free threads and buffers. Idempotent."""
 
+def totals() -> StoreTotals: ...
 def serde_types() -> list[str]:
     """The names of the built-in formats."""
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "aerokv/serde.h"
 #include "bindings/bind.h"
 #include "bindings/buffers.h"
 #include "bindings/errors.h"
@@ -22,6 +23,7 @@
 #include "bindings/gil.h"
 #include "bindings/object_dicts.h"
 #include "bindings/store_options.h"
+#include "bindings/store_totals.h"
 
 namespace aerokv::bindings {
 namespace {
@@ -304,7 +306,30 @@ std::shared_ptr<Store> store_of(nb::handle object) {
   return nb::try_cast<PyStore*>(object, store) && store != nullptr ? store->shared() : nullptr;
 }
 
+namespace {
+
+nb::dict totals_dict() {
+  std::optional<StoreTotals> totals;
+  {
+    const GilReleased released;
+    totals.emplace(store_totals());
+  }
+  nb::dict out = stats_dict(totals->stats);
+  out["open_stores"] = totals->open_stores;
+  out["open_engines"] = totals->open_engines;
+  const SerdeFailureCounts failures = serde_failure_counts();
+  nb::dict serde;
+  serde["serialize"] = failures.serialize;
+  serde["deserialize"] = failures.deserialize;
+  out["serde_failures"] = serde;
+  return out;
+}
+
+}  // namespace
+
 void bind_store(nb::module_& module) {
+  module.def("totals", &totals_dict,
+             "The counters of all stores that this process has and had, as one.");
   nb::class_<PyStore> type(module, kName, "Objects in an Aerospike cluster, synchronous.");
   type.def(
       "__init__", [](PyStore* self, const nb::dict& options) { new (self) PyStore(options); },

@@ -14,6 +14,7 @@
 #include "bindings/gil.h"
 #include "bindings/option_reader.h"
 #include "bindings/serde_config.h"
+#include "bindings/store_totals.h"
 
 namespace aerokv::bindings {
 namespace {
@@ -122,7 +123,7 @@ std::shared_ptr<Store> open_store(const nb::dict& options) {
     }
   }
   if (!opened->has_value()) raise(opened->error(), During::open);
-  return std::move(*opened).value();
+  return count_in_totals(std::move(*opened).value());
 }
 
 nb::dict stats_dict(const StoreStats& stats) {

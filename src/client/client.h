@@ -57,6 +57,11 @@ class Client {
   /// from done().
   void close();
 
+  [[nodiscard]] bool is_closed() const {
+    const std::shared_lock lock(gate_);
+    return closed_;
+  }
+
   [[nodiscard]] const ClientOptions& options() const { return engine_->options(); }
   /// Of the engine, whoever uses it.
   [[nodiscard]] const ClientStats& stats() const { return engine_->stats(); }
@@ -71,7 +76,7 @@ class Client {
   const std::shared_ptr<Shared> shared_;
   Engine* const engine_;
   // Held shared while commands or tasks are handed over: after close() none is on its way.
-  std::shared_mutex gate_;
+  mutable std::shared_mutex gate_;
   bool closed_ = false;  // guarded by gate_
   std::mutex close_mutex_;
   bool left_ = false;  // guarded by close_mutex_

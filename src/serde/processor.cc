@@ -10,6 +10,7 @@
 
 #include "aerokv/serde.h"
 #include "base/fd.h"
+#include "base/log.h"
 #include "serde/worker_pool.h"
 
 namespace aerokv {
@@ -23,6 +24,8 @@ constexpr size_t kErrorsKept = 64;
 
 enum class Direction : uint8_t { serialize, deserialize };
 
+std::atomic<uint64_t> failure_counts[2];  // by direction; of the process
+
 /// What the tasks share with their processor. Outlives both.
 struct Shared {
   Serde serde;
@@ -31,8 +34,18 @@ struct Shared {
   std::mutex mutex;
   std::deque<SerdeFailure> errors;  // guarded by mutex: the newest
 
-  void report(SerdeTaskId id, size_t index, Status status) noexcept {
+  void report(Direction direction, SerdeTaskId id, size_t index, Status status) noexcept {
+    const bool writes = direction == Direction::serialize;
     try {
+      if (status.code() != Code::closed) {
+        failure_counts[static_cast<size_t>(direction)].fetch_add(1, std::memory_order_relaxed);
+        log(LogLevel::warning, writes ? "serialize" : "deserialize", [&] {
+          return "serde " + serde.tag + ": an object was not " + (writes ? "stored" : "loaded") +
+                 ": " + status.message() +
+                 (writes ? "; its layout or the buffer does not fit the serde"
+                         : "; readers and writers must have the same serde, parameters and keys");
+        });
+      }
       const std::scoped_lock lock(mutex);
       if (errors.size() == kErrorsKept) errors.pop_front();
       errors.push_back({id, index, std::move(status)});
@@ -120,7 +133,7 @@ class Task final : public PoolTask {
 
   void fail(size_t unit, const Status& status) {
     failed_.store(true);
-    shared_->report(id_, unit, status);
+    shared_->report(direction_, id_, unit, status);
   }
 
   void fail_with(size_t unit, Code code, const char* reason) noexcept {
@@ -286,6 +299,11 @@ Result<std::unique_ptr<SerdeProcessor>> make_async_serde_processor(Serde serde, 
   if (!pool) return pool.error();
   return std::unique_ptr<SerdeProcessor>(
       std::make_unique<AsyncSerdeProcessor>(std::move(shared), *std::move(pool)));
+}
+
+SerdeFailureCounts serde_failure_counts() {
+  return {failure_counts[0].load(std::memory_order_relaxed),
+          failure_counts[1].load(std::memory_order_relaxed)};
 }
 
 }  // namespace aerokv

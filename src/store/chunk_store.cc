@@ -341,6 +341,7 @@ StoreStats ChunkStore::stats() const {
   stats.stored_segment_counts = context_->counters.stored_segment_counts.snapshot();
   stats.stored_segment_bytes = context_->counters.stored_segment_bytes.snapshot();
   stats.damaged_keys = context_->damaged.size();
+  if (context_->client->is_closed()) return stats;
   for (const client::NodePtr& node : context_->client->map()->nodes) {
     stats.nodes.push_back({node->name(), node->endpoint().to_string(), node->is_suspect(),
                            read(node->requests), read(node->failures),
