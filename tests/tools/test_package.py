@@ -22,6 +22,7 @@ LIBRARIES = {
     "libcrypto",
     "libisal",
     "libcrypt",
+    "libzstd",
     "ld-linux",
 }
 
