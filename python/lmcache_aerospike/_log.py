@@ -13,6 +13,8 @@ import logging
 import os
 import select
 import threading
+import time
+from typing import Final
 
 from lmcache_aerospike import _native
 
@@ -50,6 +52,8 @@ class _Pump:
                 return
 
 
+_QUIET_SECONDS: Final = 10.0
+_causes: dict[str, tuple[float | None, int]] = {}
 _lock = threading.Lock()
 _pump: _Pump | None = None
 
@@ -71,6 +75,24 @@ def start() -> None:
         if _pump is None:
             _pump = _Pump()
             atexit.register(_pump.stop)
+
+
+def warn(cause: str, message: str) -> None:
+    """Logs a warning, at most one for each cause in ten seconds, as the engine does.
+
+    Args:
+        cause: A literal: causes are remembered for ever.
+        message: The line; the next one says how many were left out.
+    """
+    now = time.monotonic()
+    with _lock:
+        last, left_out = _causes.get(cause, (None, 0))
+        if last is not None and now - last < _QUIET_SECONDS:
+            _causes[cause] = last, left_out + 1
+            return
+        _causes[cause] = now, 0
+    more = f" ({left_out} similar lines left out)" if left_out else ""
+    logger.warning("%s%s", message, more)
 
 
 def _flush() -> None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from typing_extensions import Buffer
 
-from lmcache_aerospike import _log, _native
+from lmcache_aerospike import _log, _native, metrics
 from lmcache_aerospike.config import AerospikeConfig
 from lmcache_aerospike.errors import AerospikeConnectionError, AerospikeConnectorError, ClosedError
 
@@ -189,6 +189,7 @@ class EngineClient:
 
     def __init__(self, cfg: AerospikeConfig) -> None:
         _log.start()
+        metrics.attach()
         self._options = cfg.options().native()
         self._lock = threading.Lock()
         self._stores: set[EngineStore] = set()

@@ -23,7 +23,7 @@ from lmcache.v1.distributed.l2_adapters.base import AdapterUsage, L2AdapterInter
 from lmcache.v1.distributed.l2_adapters.config import L2AdapterConfigBase
 from lmcache.v1.memory_management import MemoryObj
 
-from lmcache_aerospike import _lmcache, _log, _native
+from lmcache_aerospike import _lmcache, _log, _native, metrics
 from lmcache_aerospike._l2_channel import Channel, Errors, Result, Task, run_batch
 from lmcache_aerospike._l2_config import OWN_OPTIONS, L2Options
 from lmcache_aerospike._l2_keys import text_of
@@ -104,6 +104,7 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
         super().__init__(max_capacity_bytes=options.max_capacity_bytes)
         values = options.engine.values
         _log.start()
+        metrics.attach()
         self._store = _native.Store(options.engine.native())
         self._closed = threading.Event()
         self._close_mutex = threading.Lock()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from lmcache_aerospike import _lmcache, _log, _native
+from lmcache_aerospike import _lmcache, _log, _native, metrics
 from lmcache_aerospike.config import Config
 
 __all__ = ["AerospikeNativeConnector"]
@@ -40,4 +40,5 @@ class AerospikeNativeConnector(_native.Connector):
             options["set_name"] = set_name
         config = Config.resolve({"hosts": hosts, "namespace": namespace, **options})
         _log.start()
+        metrics.attach()
         super().__init__(config.native())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from lmcache_aerospike import _log, metrics
 from lmcache_aerospike.errors import ClosedError, InvalidArgumentError
 from lmcache_aerospike.serde._base import (
     Deserializer,
@@ -176,6 +177,8 @@ class ThreadedProcessor:
                 task.results[index] = task.transform(*task.objects[index])
         except BaseException as caught:  # whatever it was, the task must end
             error = caught
+            metrics.observe_serde_failure(task.direction)
+            _log.warn(f"python {task.direction}", f"serde in Python: {task.direction}: {caught!r}")
         with self._lock:
             if error is not None:
                 task.failed = True
