@@ -85,7 +85,7 @@ class Listing:
         return KeyListPage(entries=tuple(entries), next_page_token=None)
 
     def all_objects(self) -> Iterator[tuple[str, ObjectKey, int, int | None]]:
-        """Name, key, size and rest of life in seconds, None = endless, of every object."""
+        """Of every object name, key, size before a serde, rest of life in seconds (None = endless)."""
         self._require_keys()
         first = 0
         while first < PARTITIONS:
@@ -93,7 +93,7 @@ class Listing:
             for found in objects:
                 key = self._key(found)
                 if key is not None and found["key"] is not None:
-                    yield found["key"], key, found["bytes"], found["expires_in"]
+                    yield found["key"], key, found["raw_bytes"], found["expires_in"]
 
     def _require_keys(self) -> None:
         if not self._send_key:

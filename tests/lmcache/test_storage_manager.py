@@ -28,9 +28,11 @@ from lmcache.v1.distributed.config import (
 )
 from lmcache.v1.distributed.l2_adapters.config import parse_args_to_l2_adapters_config
 from lmcache.v1.distributed.storage_manager import StorageManager
-from lmcache_driver import adapter_spec, object_key, wire_key
+from lmcache_driver import SPECS, object_key, wire_key
 
 from lmcache_aerospike import Store
+
+BOTH_ADAPTERS = True
 
 SHAPE = (2, 6, 256, 384)  # keys and values, layers, tokens, width: 2.25 MiB of bfloat16
 ELEMENTS = 2 * 6 * 256 * 384
@@ -115,8 +117,8 @@ STORED_BYTES = {"": 2 * ELEMENTS, "fp8": ELEMENTS, "aesgcm": 2 * ELEMENTS + 29}
 
 
 @pytest.mark.parametrize("serde", list(STORED_BYTES), indirect=True)
-def test_chunks_leave_memory_and_come_back(server, store, set_name, serde):
-    spec = adapter_spec(server.hosts, set_name)
+def test_chunks_leave_memory_and_come_back(server, store, set_name, adapter_kind, serde):
+    spec = SPECS[adapter_kind](server.hosts, set_name)
     if serde:
         spec["serde"] = serde
     keys = [object_key(i, cache_salt="tenant") for i in range(5)]
@@ -151,10 +153,10 @@ def check(loaded, keys, tensors, *, lossy):
             assert torch.equal(loaded[key], tensor)
 
 
-def test_a_chunk_that_is_gone_ends_the_prefix(server, store, set_name):
+def test_a_chunk_that_is_gone_ends_the_prefix(server, store, set_name, adapter_kind):
     keys = [object_key(i) for i in range(5)]
     tensors = chunks(5, seed=2)
-    with storage_manager(adapter_spec(server.hosts, set_name)) as manager:
+    with storage_manager(SPECS[adapter_kind](server.hosts, set_name)) as manager:
         write(manager, keys, tensors)
         await_stored(store, keys)
         manager.delete_l1_keys(keys, force=True)
@@ -164,10 +166,10 @@ def test_a_chunk_that_is_gone_ends_the_prefix(server, store, set_name):
         check(loaded, keys[:3], tensors[:3], lossy=False)
 
 
-def test_a_server_that_is_away_costs_hits_and_nothing_else(server, store, set_name):
+def test_a_server_that_is_away_costs_hits_and_nothing_else(server, store, set_name, adapter_kind):
     keys = [object_key(i) for i in range(3)]
     tensors = chunks(3, seed=3)
-    spec = adapter_spec(server.hosts, set_name, batch_timeout_ms=500)
+    spec = SPECS[adapter_kind](server.hosts, set_name, batch_timeout_ms=500)
     with storage_manager(spec) as manager:
         write(manager, keys, tensors)
         await_stored(store, keys)
@@ -187,12 +189,12 @@ def test_a_server_that_is_away_costs_hits_and_nothing_else(server, store, set_na
                 assert torch.equal(loaded[key], tensor)
 
 
-def test_the_wrong_key_of_a_cipher_is_a_miss(server, store, set_name, tmp_path):
+def test_the_wrong_key_of_a_cipher_is_a_miss(server, store, set_name, adapter_kind, tmp_path):
     specs = []
     for name in ("right", "wrong"):
         path = tmp_path / name
         path.write_bytes(os.urandom(32))
-        spec = adapter_spec(server.hosts, set_name)
+        spec = SPECS[adapter_kind](server.hosts, set_name)
         specs.append({**spec, "serde": {"type": "aesgcm", "master_key_path": str(path)}})
     keys, tensors = [object_key(1)], chunks(1)
     with storage_manager(specs[0]) as manager:
