@@ -11,27 +11,20 @@ import typer
 
 from lmcache_aerospike import __version__, errors
 from lmcache_aerospike.commands import session
+from lmcache_aerospike.commands._remedies import explained
 from lmcache_aerospike.commands.bench import bench
 from lmcache_aerospike.commands.config import config
 from lmcache_aerospike.commands.demo import demo
+from lmcache_aerospike.commands.doctor import doctor
+from lmcache_aerospike.commands.fsck import fsck
 from lmcache_aerospike.commands.get import get
 from lmcache_aerospike.commands.ls import ls
+from lmcache_aerospike.commands.plan import plan
 from lmcache_aerospike.commands.put import put
 from lmcache_aerospike.commands.replay import replay
 from lmcache_aerospike.commands.rm import rm
 from lmcache_aerospike.commands.serve import serve
 from lmcache_aerospike.commands.stat import stat
-
-_REMEDIES: tuple[tuple[type[Exception], str], ...] = (
-    (
-        errors.AerospikeNamespaceProbeError,
-        "; the namespace must stand in the server's configuration, see --namespace",
-    ),
-    (
-        errors.AerospikeConnectionError,
-        "; check --hosts, or start a server for development with: lmcache-aerospike serve",
-    ),
-)
 
 app = typer.Typer(
     name="lmcache-aerospike",
@@ -69,7 +62,8 @@ def _options(
 
 
 app.command()(serve)
-for _command in (demo, put, get, ls, stat, rm, config, bench, replay):
+app.command()(plan)
+for _command in (demo, put, get, ls, stat, rm, config, bench, replay, doctor, fsck):
     app.command(name=_command.__name__)(session.client_command(_command))
 
 
@@ -82,8 +76,7 @@ def main() -> None:
     except errors.NotFoundError as error:
         _fail(str(error), session.MISS)
     except errors.AerospikeConnectorError as error:
-        remedy = next((text for kind, text in _REMEDIES if isinstance(error, kind)), "")
-        _fail(f"{error}{remedy}", session.UNAVAILABLE)
+        _fail(explained(error), session.UNAVAILABLE)
     except BrokenPipeError:
         # Whoever read the output has gone; nothing may be written at exit either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

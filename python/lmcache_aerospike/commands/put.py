@@ -12,6 +12,7 @@ from typing import Annotated
 
 import typer
 
+from lmcache_aerospike.commands._remedies import explained
 from lmcache_aerospike.commands.progress import TransferBar
 from lmcache_aerospike.commands.session import UNAVAILABLE, Session, bytes_text, stop
 from lmcache_aerospike.errors import AerospikeConfigError, AerospikeConnectorError
@@ -104,6 +105,6 @@ def _report(
             f"({bytes_text(total / max(seconds, 1e-9))}/s)"
         )
     for key, error in failed.items():
-        session.say(f"lmcache-aerospike: {key}: {error}")
+        session.say(f"lmcache-aerospike: {key}: {explained(error)}")
     if failed:
         stop(UNAVAILABLE)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lmcache_aerospike.commands import _selection
+from lmcache_aerospike.commands._remedies import explained
 from lmcache_aerospike.commands._selection import Selection
 from lmcache_aerospike.commands.progress import StepBar
 from lmcache_aerospike.commands.session import (
@@ -127,6 +128,6 @@ def _report(session: Session, removal: Removal, count: int, *, name_missing: boo
         for key in removal.missing:
             session.say(f"lmcache-aerospike: {key}: not found")
     for key, error in removal.failed.items():
-        session.say(f"lmcache-aerospike: {key}: {error}")
+        session.say(f"lmcache-aerospike: {key}: {explained(error)}")
     if removal.failed:
         stop(UNAVAILABLE)
