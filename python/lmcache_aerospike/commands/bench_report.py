@@ -25,11 +25,8 @@ PHASES = {
 
 
 def size_text(size: int) -> str:
-    """As short as it can be: "4 MiB", "960 KiB"."""
-    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit and size % unit == 0:
-            return f"{size // unit} {name}"
-    return bytes_text(size)
+    """As short as it can be: "4 MiB", "7.94 MiB", "960 KiB"."""
+    return bytes_text(size).replace(".00 ", " ")
 
 
 def row(segment: int, shape: Shape, samples: Samples) -> dict[str, Any]:
@@ -64,7 +61,7 @@ def recommend(rows: list[dict[str, Any]], capped: int) -> dict[str, Any]:
     gains = {size: _gain(rows, size, usual) for size in sizes if size != usual}
     better = {size: gain for size, gain in gains.items() if min(gain) >= 1 + MARGIN}
     best = max(better, key=lambda size: statistics.mean(better[size]), default=usual)
-    out = {
+    out: dict[str, Any] = {
         "segment_bytes": best,
         "margin": MARGIN,
         "gains": {str(size): [round(g, 3) for g in gain] for size, gain in gains.items()},
@@ -205,8 +202,8 @@ def _plot(document: dict[str, Any], path: Path) -> None:
             middle = [cell["p50_ms"] for cell in cells]
             tail = [cell["p99_ms"] for cell in cells]
             below.vlines(places, middle, tail, color=color, linewidth=2)
-            below.scatter(places, middle, color=color, s=36, label=f"{name} p50", zorder=3)
-            below.scatter(places, tail, color=color, marker="_", s=120, label=f"{name} p99")
+            below.scatter(places, middle, color=color, s=36, zorder=3)
+            below.scatter(places, tail, color=color, marker="_", s=120)
         above.set_title(f"objects of {size_text(payload)}", fontsize=11)
         for axis in (above, below):
             axis.set_xticks(range(len(rows)), names)
@@ -215,11 +212,11 @@ def _plot(document: dict[str, Any], path: Path) -> None:
             axis.grid(axis="y", linewidth=0.5, alpha=0.5)
             axis.set_axisbelow(True)
         below.set_xlabel("segment size")
-    axes[0][0].set_ylabel("MiB/s sustained; bars: all rounds")
-    axes[1][0].set_ylabel(f"ms for a batch of {document['batch']}")
-    axes[0][0].legend(frameon=False)
-    axes[1][0].legend(frameon=False, fontsize=8)
-    figure.tight_layout()
+    axes[0][0].set_ylabel("MiB/s sustained; whiskers: all rounds")
+    axes[1][0].set_ylabel(f"ms for a batch of {document['batch']}: dot p50, dash p99")
+    marks, names = axes[0][0].get_legend_handles_labels()
+    figure.tight_layout(rect=(0, 0, 1, 0.95))
+    figure.legend(marks, names, loc="upper right", ncols=2, frameon=False)
     figure.savefig(path, dpi=130)
     plt.close(figure)
 

@@ -245,4 +245,6 @@ async def _drive(
         return await driver.play(rows)
     finally:
         loop.remove_signal_handler(signal.SIGINT)
-        await driver.clean()
+        left = await driver.clean()
+        if left:
+            session.say(f"{left:,} of the blocks that were stored could not be deleted")

@@ -62,7 +62,7 @@ class Axis:
             first, last = math.floor(math.log10(self.low)), math.ceil(math.log10(self.high))
             return [10.0**power for power in range(first, last + 1)]
         span = self.high - self.low
-        if span <= 0:
+        if span < 1e-12:
             return [self.low]
         raw = span / 5
         unit = 10 ** math.floor(math.log10(raw))

@@ -14,7 +14,11 @@ from typing import TYPE_CHECKING
 
 from lmcache_aerospike.commands._replay.content import Content
 from lmcache_aerospike.commands._replay.link import Link
-from lmcache_aerospike.errors import AerospikeBusyError, AerospikeConnectionError
+from lmcache_aerospike.errors import (
+    AerospikeBusyError,
+    AerospikeConnectionError,
+    AerospikeTimeoutError,
+)
 
 if TYPE_CHECKING:
     from lmcache_aerospike._native import Connector
@@ -38,6 +42,7 @@ _FAILURES_MAX = 10
 _DELETE_KEYS = 1000
 # The server counts lives in whole seconds.
 _CLOCK_SECONDS = 1.0
+_AWAY = (AerospikeConnectionError, AerospikeTimeoutError)
 
 
 @dataclass(frozen=True)
@@ -167,7 +172,7 @@ class Driver:
         """Plays them; returns when the last one has ended.
 
         Raises:
-            AerospikeConnectorError: Ten requests in a row could not even be looked up.
+            AerospikeConnectionError: Ten requests in a row could neither load nor store.
         """
         slots = asyncio.Semaphore(self._plan.in_flight)
         tasks: set[asyncio.Task[None]] = set()
@@ -201,16 +206,19 @@ class Driver:
         self._run.outcomes.sort(key=lambda outcome: outcome.index)
         return self._run
 
-    async def clean(self) -> None:
-        """Deletes all blocks that were stored."""
+    async def clean(self) -> int:
+        """Deletes all blocks that were stored; returns how many could not be."""
+        failed = 0
         link = Link(self._connector)
         keys = [self._plan.key(block) for block in self._known]
         try:
             for at in range(0, len(keys), _DELETE_KEYS):
                 part = keys[at : at + _DELETE_KEYS]
-                await link.call(partial(self._connector.submit_batch_delete, part))
+                batch = await link.call(partial(self._connector.submit_batch_delete, part))
+                failed += sum(result[0] == "error" for result in batch.results)
         finally:
             link.close()
+        return failed
 
     def _now(self) -> float:
         return time.monotonic() - self._began
@@ -249,20 +257,19 @@ class Driver:
             if result[0] != "hit":
                 break
             outcome.found += 1
-        self._count_failures(batch.results)
         claim = asyncio.Event()
         for block in request.blocks[outcome.found :]:
             self._storing[block] = claim
         return outcome, batch.results
 
-    def _count_failures(self, results: list[KeyResult]) -> None:
-        error = results[0][3]
-        if error is None or any(result[0] != "error" for result in results):
+    def _count_failures(self, outcome: Outcome, error: AerospikeConnectorError | None) -> None:
+        """Gives up when nothing works any more; lookups alone do not tell, they turn to misses."""
+        if not isinstance(error, _AWAY) or outcome.hit_blocks or outcome.stored_blocks:
             self._failures = 0
             return
         self._failures += 1
         if self._failures == _FAILURES_MAX:
-            msg = f"{_FAILURES_MAX} requests in a row could not be looked up: {error}"
+            msg = f"{_FAILURES_MAX} requests in a row could neither load nor store: {error}"
             raise AerospikeConnectionError(msg) from error
 
     async def _transfer(
@@ -278,7 +285,7 @@ class Driver:
             outcome.hit_tokens = request.tokens_of(outcome.hit_blocks, self._plan.block_tokens)
             rest = list(dict.fromkeys(request.blocks[outcome.hit_blocks :]))
             if rest:
-                await self._store(rest, outcome)
+                self._count_failures(outcome, await self._store(rest, outcome))
         finally:
             events = {self._storing.pop(block) for block in claimed if block in self._storing}
             for event in events:
@@ -356,8 +363,10 @@ class Driver:
                 await asyncio.sleep(0)
         return good
 
-    async def _store(self, blocks: list[int], outcome: Outcome) -> None:
+    async def _store(self, blocks: list[int], outcome: Outcome) -> AerospikeConnectorError | None:
+        """Stores blocks; returns the last error."""
         seconds = 0.0
+        last: AerospikeConnectorError | None = None
         ttl = self._plan.ttl_seconds
         for at in range(0, len(blocks), self._piece):
             part = blocks[at : at + self._piece]
@@ -368,7 +377,9 @@ class Driver:
             seconds += batch.seconds
             for block, result in zip(part, batch.results, strict=True):
                 self._note(block, result, outcome)
+                last = result[3] or last
         outcome.store_seconds = seconds
+        return last
 
     def _note(self, block: int, result: KeyResult, outcome: Outcome) -> None:
         error: AerospikeConnectorError | None = result[3]

@@ -49,72 +49,75 @@ class Simulated:
 
 
 class _Cache:
-    """Blocks with an expiry; `capacity` counts blocks, 0 = no limit."""
+    """Blocks with an end of life; `capacity` counts blocks, 0 = no limit.
+
+    An end is a pair (time, number of the store), so that of equal times the older one is earlier.
+    """
 
     def __init__(self, capacity: int, ttl: float, policy: str, refresh: bool) -> None:
         self._capacity = capacity
         self._ttl = ttl
         self._policy = policy
         self._refresh = refresh
-        self._expiry: OrderedDict[int, float] = OrderedDict()  # least recently used first
-        self._order: list[tuple[float, int, int]] = []  # (expiry, age, block), stale ones too
-        self._age = itertools.count()
+        self._ends: OrderedDict[int, tuple[float, int]] = OrderedDict()  # least recent use first
+        self._order: list[tuple[tuple[float, int], int]] = []  # (end, block), outdated ones too
+        self._number = itertools.count()
         self.refused = self.evicted = self.expired = 0
 
     def present(self, now: float) -> int:
-        return sum(expiry > now for expiry in self._expiry.values())
+        return sum(end[0] > now for end in self._ends.values())
 
     def lookup(self, block: int, now: float) -> bool:
-        expiry = self._expiry.get(block)
-        if expiry is None:
+        end = self._ends.get(block)
+        if end is None:
             return False
-        if expiry <= now:
+        if end[0] <= now:
             self.expired += 1
-            del self._expiry[block]
+            del self._ends[block]
             return False
         return True
 
     def load(self, block: int, now: float) -> None:
-        if self._policy == "lru":
-            self._expiry.move_to_end(block)
+        self._ends.move_to_end(block)
         if self._refresh:
             self._set(block, now)
 
     def store(self, block: int, now: float) -> None:
-        if block not in self._expiry and self._is_full(now):
+        if block not in self._ends and self._is_full(now):
             if self._policy == "refuse":
                 self.refused += 1
                 return
             self._evict()
         self._set(block, now)
-        if self._policy == "lru":
-            self._expiry.move_to_end(block)
+        self._ends.move_to_end(block)
 
     def _set(self, block: int, now: float) -> None:
-        expiry = now + self._ttl
-        self._expiry[block] = expiry
+        end = (now + self._ttl, next(self._number))
+        self._ends[block] = end
         if self._capacity:
-            heapq.heappush(self._order, (expiry, next(self._age), block))
+            heapq.heappush(self._order, (end, block))
 
     def _is_full(self, now: float) -> bool:
-        if not self._capacity or len(self._expiry) < self._capacity:
+        if not self._capacity or len(self._ends) < self._capacity:
             return False
-        while self._order and self._order[0][0] <= now:
-            expiry, _, block = heapq.heappop(self._order)
-            if self._expiry.get(block) == expiry:
-                del self._expiry[block]
-        return len(self._expiry) >= self._capacity
+        while self._order and self._order[0][0][0] <= now:
+            self._remove(*heapq.heappop(self._order))
+        return len(self._ends) >= self._capacity
 
     def _evict(self) -> None:
         self.evicted += 1
         if self._policy == "lru":
-            self._expiry.popitem(last=False)
+            self._ends.popitem(last=False)
             return
-        while True:
-            expiry, _, block = heapq.heappop(self._order)
-            if self._expiry.get(block) == expiry:
-                del self._expiry[block]
-                return
+        while not self._remove(*heapq.heappop(self._order)):
+            pass
+
+    def _remove(self, end: tuple[float, int], block: int) -> bool:
+        """Removes the block unless its end has moved."""
+        if self._ends.get(block) != end:
+            return False
+        del self._ends[block]
+        return True
 
 
 def simulate(
