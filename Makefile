@@ -24,7 +24,7 @@ CCACHE = $(shell command -v ccache)
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake include src python -type f \
   -not -name '*.pyc' -not -name '*_test.cc' -not -name '*_fuzz.cc' 2>/dev/null)
 
-.PHONY: help setup demo test test-cpp test-asan test-tsan test-fuzz test-python bench lint format \
+.PHONY: help setup demo test test-cpp test-asan test-tsan test-fuzz test-python test-server bench lint format \
   docs clean
 
 help: ## Show this list
@@ -97,6 +97,16 @@ test-fuzz: $(STAMPS)/apt-test ## Every fuzz target: its corpus, then a few secon
 
 test-python: $(STAMPS)/apt-bench $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Python tests, against the installed package
 	$(BIN)/python -m pytest --durations=10 || $(BIN)/python -m pytest --last-failed --last-failed-no-failures none
+
+# What needs no more than a server: the same files as in test-python.
+SERVER_TESTS := tests/conformance tests/python/test_store.py tests/python/test_connector.py \
+  tests/python/test_shared_store.py tests/python/test_fused_serde.py tests/python/test_metrics.py \
+  $(wildcard tests/unit tests/remote) tests/lmcache
+NAMESPACE ?= lmcache
+
+test-server: $(STAMPS)/apt-bench $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Integration tests against HOST=host:port [NAMESPACE=lmcache]
+	@[ -n "$(HOST)" ] || { echo 'usage: make test-server HOST=host:port[,host:port...] [NAMESPACE=lmcache]' >&2; exit 2; }
+	AEROKV_SERVER='$(HOST)' LMCACHE_AEROSPIKE_NAMESPACE='$(NAMESPACE)' $(BIN)/python -m pytest -r fE $(SERVER_TESTS)
 
 test: ## Everything: C++ (release, ASan+UBSan, TSan), fuzz smoke, then pytest
 	$(MAKE) --no-print-directory test-cpp

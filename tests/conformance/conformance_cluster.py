@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,10 @@ class Cluster:
 def open_cluster(**options: Any) -> Iterator[Cluster]:
     """A cluster with the given options of DevServer."""
     with _native.DevServer(**options) as server:
-        client = aerospike.client({"hosts": server.endpoints()}).connect()
+        config: dict[str, Any] = {"hosts": server.endpoints()}
+        if user := os.environ.get("LMCACHE_AEROSPIKE_USERNAME"):
+            config |= {"user": user, "password": os.environ["LMCACHE_AEROSPIKE_PASSWORD"]}
+        client = aerospike.client(config).connect()
         try:
             yield Cluster(server, client)
         finally:

@@ -7,6 +7,7 @@ in-tree connector share.
 
 from __future__ import annotations
 
+import os
 import random
 import struct
 import time
@@ -18,7 +19,7 @@ import aerospike
 from aerospike_helpers.batch import records as batch
 from aerospike_helpers.operations import operations
 
-NAMESPACE = "lmcache"
+NAMESPACE = os.environ.get("LMCACHE_AEROSPIKE_NAMESPACE", "lmcache")
 TARGET_BYTES = 983_040  # what a namespace with records of 1 MiB makes of the default of 4 MiB
 RESULT_OK = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import aerospike
 import pytest
-from records import InTree, Plugin, random_bytes, remote_metadata
+from records import NAMESPACE, InTree, Plugin, random_bytes, remote_metadata
 
 from lmcache_aerospike import Store
 
@@ -97,7 +97,7 @@ def test_objects_change_hands(client, store, set_name, size):
     assert load(store, "key", size) == contents[0]
     assert store.delete("key")
     assert plugin.get("key") is None
-    assert client.query("lmcache", set_name).results() == []
+    assert client.query(NAMESPACE, set_name).results() == []
 
 
 DAMAGES = {
@@ -237,7 +237,7 @@ def test_bit_rot_in_our_records_is_seen_if_asked_for(client, open_store, set_nam
     store = open_store(verify="full")
     store.put("key", content)
     assert load(store, "key", size) == content
-    key = ("lmcache", set_name, "key|m" if size == 5000 else "key|s|1")
+    key = (NAMESPACE, set_name, "key|m" if size == 5000 else "key|s|1")
     _, _, bins = client.get(key)
     client.put(key, {"b": flip(bins["b"], 1234)})
     assert load(store, "key", size) is None
@@ -254,7 +254,7 @@ def test_two_segments_that_changed_places_are_a_miss(client, open_store, set_nam
     else:
         store = open_store()
         store.put("key", content)
-    keys = [("lmcache", set_name, f"key|s|{i}") for i in (0, 1)]
+    keys = [(NAMESPACE, set_name, f"key|s|{i}") for i in (0, 1)]
     bins = [client.get(key)[2] for key in keys]
     assert len(bins[0]["b"]) == len(bins[1]["b"])
     client.put(keys[0], bins[1])
@@ -285,9 +285,9 @@ def test_a_half_finished_overwrite_by_another_client_is_no_mixture(
 
 
 def test_records_of_other_applications_are_no_objects(client, store, set_name):
-    client.put(("lmcache", set_name, "key|m"), {"name": "not ours", "b": b"x"})
-    client.put(("lmcache", set_name, 7), {"n": 1})
-    client.put(("lmcache", set_name, b"bytes"), {"n": 1})
+    client.put((NAMESPACE, set_name, "key|m"), {"name": "not ours", "b": b"x"})
+    client.put((NAMESPACE, set_name, 7), {"n": 1})
+    client.put((NAMESPACE, set_name, b"bytes"), {"n": 1})
     assert load(store, "key", 100) is None
     assert store.get("7") is None
     objects, cursor = store.list(count=100)

@@ -9,7 +9,7 @@ import zlib
 import aerospike
 import pytest
 import xxhash
-from records import InTree, Plugin, plan, random_bytes
+from records import NAMESPACE, InTree, Plugin, plan, random_bytes
 
 MIB = 1 << 20
 NEVER = aerospike.TTL_NEVER_EXPIRE
@@ -19,7 +19,7 @@ SIZES = [0, 1, 4096, 983_040, 983_041, 2 * MIB, 5 * MIB + 3]
 
 def read(client, set_name, user_key):
     """Meta data and bins of a record."""
-    _, meta, bins = client.get(("lmcache", set_name, user_key))
+    _, meta, bins = client.get((NAMESPACE, set_name, user_key))
     return meta, bins
 
 
@@ -177,7 +177,7 @@ def test_meta_records_carry_their_key_if_wanted(client, open_store, set_name, se
     for key in keys:
         store.put(key, b"content")
     store.put("large", random_bytes(1, 2 * MIB))
-    listed = client.query("lmcache", set_name).results()
+    listed = client.query(NAMESPACE, set_name).results()
     names = [name for (_, _, name, _), _, _ in listed if name is not None]
     assert len(listed) == len(keys) + 4
     expected = [f"{key}|m" for key in [*keys, "large"]] if send_key else []
@@ -188,7 +188,7 @@ def test_a_deleted_object_leaves_no_record(client, store, set_name):
     store.put("one", random_bytes(1, 3 * MIB))
     store.put("two", b"stays")
     assert store.delete("one")
-    assert len(client.query("lmcache", set_name).results()) == 1
+    assert len(client.query(NAMESPACE, set_name).results()) == 1
     assert Plugin(client, set_name).get("one") is None
     assert not store.delete("one")
 
@@ -199,6 +199,6 @@ def test_both_find_the_same_digests_and_records(client, store, set_name):
     objects, _ = store.list(count=10_000)
     assert {item["key"] for item in objects} == set(contents)
     for item in objects:
-        digest = aerospike.calc_digest("lmcache", set_name, f"{item['key']}|m")
+        digest = aerospike.calc_digest(NAMESPACE, set_name, f"{item['key']}|m")
         assert item["digest"] == bytes(digest).hex()
         assert item["bytes"] == len(contents[item["key"]])

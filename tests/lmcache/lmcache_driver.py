@@ -26,7 +26,7 @@ T = TypeVar("T")
 torch.set_num_threads(1)  # the machine's cores are for the engine and the server
 
 WAIT_SECONDS_MAX = 30.0
-NAMESPACE = "lmcache"
+NAMESPACE = os.environ.get("LMCACHE_AEROSPIKE_NAMESPACE", "lmcache")
 GUARD_BYTES = 4096
 GUARD = 0xA5
 _LAYOUTS = {0: MemoryLayoutDesc(shapes=[torch.Size([1])], dtypes=[torch.uint8])}

@@ -143,6 +143,7 @@ def test_a_ttl_without_nsup_that_is_allowed_works_with_a_warning(caplog):
 def test_nobody_there_is_an_error_within_seconds(set_name):
     with _native.DevServer() as gone:
         hosts = gone.hosts
+        gone.stop()
     started = time.monotonic()
     with pytest.raises(AerospikeConnectionError, match=re.escape(hosts)):
         create_adapter(adapter_spec(hosts, set_name, connect_timeout_ms=300))
