@@ -85,7 +85,7 @@ class Listing:
         return KeyListPage(entries=tuple(entries), next_page_token=None)
 
     def all_objects(self) -> Iterator[tuple[str, ObjectKey, int, int | None]]:
-        """Of every object name, key, size before a serde, rest of life in seconds (None = endless)."""
+        """Name, key, size before a serde and rest of life (None = endless) of every object."""
         self._require_keys()
         first = 0
         while first < PARTITIONS:

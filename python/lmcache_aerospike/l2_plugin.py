@@ -30,7 +30,7 @@ from lmcache_aerospike._l2_keys import text_of
 from lmcache_aerospike._l2_ledger import Ledger, Locks
 from lmcache_aerospike._l2_listing import Listing
 from lmcache_aerospike._l2_usage import ClusterUsage, UsageProbe
-from lmcache_aerospike.errors import AerospikeConnectorError
+from lmcache_aerospike.errors import AerospikeConnectorError, ClosedError
 
 __all__ = ["AerospikeL2Plugin", "AerospikeL2PluginConfig"]
 
@@ -40,7 +40,6 @@ _lmcache.register_serdes()
 
 # A call of delete() ends after so many keys were in vain, and works on so many at once.
 _DELETE_BATCH: Final = 2000
-_JOIN_SECONDS: Final = 10.0
 _ADOPT_BATCH: Final = 1000
 
 
@@ -179,7 +178,7 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
             self._done_stores[task.number] = L2StoreResult(not failed, sum(grown))
         self._errors.note("store", results)
         if stored:
-            self._notify_keys_stored(stored, grown)
+            self._tell(self._notify_keys_stored, stored, grown)
         self._forget(lost)
 
     # ---- lookup and lock ------------------------------------------------------------------------
@@ -260,7 +259,7 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
         if self._options.engine.values["refresh_ttl_on_read"]:
             self._ledger.renew(present)
         if loaded:
-            self._notify_keys_accessed(loaded)
+            self._tell(self._notify_keys_accessed, loaded)
         self._forget(self._ledger.remove(absent, before=task.turn))
 
     # ---- deletion and expiry --------------------------------------------------------------------
@@ -449,7 +448,8 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
             for channel in (self._stores, self._lookups, self._loads):
                 channel.close()
             if self._keeper is not threading.current_thread():
-                self._keeper.join(_JOIN_SECONDS)
+                # It may wait for one node's answer; nothing else keeps it.
+                self._keeper.join(self._options.engine.values["connect_timeout_ms"] / 1000 + 5)
 
     # ---- inside ---------------------------------------------------------------------------------
 
@@ -475,7 +475,16 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
     def _forget(self, gone: Iterable[tuple[ObjectKey, int]]) -> None:
         pairs = list(gone)
         if pairs:
-            self._notify_keys_deleted([key for key, _ in pairs], [size for _, size in pairs])
+            keys, sizes = [key for key, _ in pairs], [size for _, size in pairs]
+            self._tell(self._notify_keys_deleted, keys, sizes)
+
+    @staticmethod
+    def _tell(notify: Callable[..., None], *arguments: list[Any]) -> None:
+        """Calls the listeners; one that fails must not take results away from others."""
+        try:
+            notify(*arguments)
+        except Exception:
+            logger.exception("L2: a listener failed")
 
     def _keep(self) -> None:
         """The thread that follows the server."""
@@ -486,6 +495,8 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
                 if self._options.adopt_seconds > 0 and adopt_at <= time.monotonic():
                     self._adopt()
                     adopt_at = time.monotonic() + self._options.adopt_seconds
+            except ClosedError:
+                return
             except AerospikeConnectorError as error:
                 self._errors.note("scan", [error])
             except Exception:
@@ -498,6 +509,8 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
         counted = self._total_bytes_used
         try:
             usage = self._probe.ask()
+        except ClosedError:
+            return
         except AerospikeConnectorError as error:
             self._errors.note("usage", [error])
             return
@@ -532,7 +545,7 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
         grown = [self._ledger.add(name, key, size, life) for name, key, size, life in found]
         # The server's number has them already: this process' growth is not the server's.
         self._counted_then += sum(grown)
-        self._notify_keys_stored([key for _, key, _, _ in found], grown)
+        self._tell(self._notify_keys_stored, [key for _, key, _, _ in found], grown)
 
 
 def _buffers(keys: Sequence[ObjectKey], objects: Sequence[MemoryObj]) -> list[Any]:

@@ -45,8 +45,9 @@ class Client {
   }
 
   /// Asks every active node one info command over fresh connections and waits for the answers.
+  /// After close() no further node is asked.
   std::vector<NodeInfo> info_all(std::string_view command, milliseconds timeout) const {
-    return engine_->info_all(command, timeout);
+    return engine_->info_all(command, timeout, [this] { return is_closed(); });
   }
 
   /// A failure hints at a changed cluster: tend now.

@@ -125,10 +125,12 @@ NodePtr Engine::node_for(const ClusterMap& map, uint32_t partition, bool is_writ
                      spread, last);
 }
 
-std::vector<NodeInfo> Engine::info_all(std::string_view command, milliseconds timeout) const {
+std::vector<NodeInfo> Engine::info_all(std::string_view command, milliseconds timeout,
+                                       const std::function<bool()>& is_over) const {
   const std::shared_ptr<const ClusterMap> current = map();
   std::vector<NodeInfo> results;
   for (const NodePtr& node : current->nodes) {
+    if (is_over()) break;
     NodeInfo info{node->name(), {}, {}};
     Result<std::string> value =
         ask_info(*node, options_.user, command, SteadyClock::now() + timeout);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -54,7 +55,9 @@ class Engine {
   [[nodiscard]] bool has_healthy_node() const;
   [[nodiscard]] NodePtr node_for(const ClusterMap& map, uint32_t partition, bool is_write,
                                  uint32_t attempt, const Node* last) const;
-  std::vector<NodeInfo> info_all(std::string_view command, milliseconds timeout) const;
+  /// Nodes that come after `is_over` has become true are left out.
+  std::vector<NodeInfo> info_all(std::string_view command, milliseconds timeout,
+                                 const std::function<bool()>& is_over) const;
 
   /// A failure hints at a changed cluster: tend now.
   void refresh_soon() { tender_->wake(); }

@@ -305,6 +305,7 @@ Result<std::vector<NodeAnswer>> ChunkStore::info(const std::string& command) {
        context_->client->info_all(command, context_->options.connect_timeout)) {
     answers.push_back({std::move(node.node), std::move(node.status), std::move(node.value)});
   }
+  if (context_->client->is_closed()) return Status(Code::closed, "info: the store is closed");
   return answers;
 }
 

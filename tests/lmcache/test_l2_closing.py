@@ -191,3 +191,18 @@ def test_a_node_of_three_that_dies(make_adapter, replication):
         assert driver.lookup(keys) == [True] * 60
         assert driver.load_many(keys, [5000] * 60) == contents
         assert driver.adapter.report_status()["is_healthy"] is True
+
+
+def test_close_waits_for_no_silent_cluster(make_adapter):
+    """Questions about the usage go to one node after the other; the first silence is the last."""
+    with _native.DevServer(nodes=3, namespaces=[{"name": "lmcache"}]) as cluster:
+        driver = make_adapter(
+            hosts=cluster.hosts, usage_refresh_seconds=0.05, connect_timeout_ms=1500
+        )
+        for node in range(3):
+            cluster.pause_node(node)
+        select.select([], [], [], 0.3)  # a question is under way now
+        started = time.monotonic()
+        driver.adapter.close()
+        assert time.monotonic() - started < 4
+        assert not driver.adapter._keeper.is_alive()

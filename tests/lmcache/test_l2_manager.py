@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Eviction, quotas, prefetch and changes at run time: LMCache's StorageManager over our adapters."""
+"""Eviction, quotas, prefetch and changes at run time in LMCache's StorageManager."""
 
 from __future__ import annotations
 

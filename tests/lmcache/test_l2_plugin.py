@@ -343,6 +343,22 @@ def test_the_size_that_counts_is_the_one_before_the_serde(make_adapter):
     assert driver.load(object_key(), 2000) == bytes(2000)
 
 
+def test_a_listener_that_fails_takes_no_results_away(driver):
+    class Failing(Listener):
+        def on_l2_keys_stored(self, keys, sizes):
+            raise RuntimeError("mine")
+
+        on_l2_keys_accessed = on_l2_keys_deleted = lambda *_: 1 / 0
+
+    driver.adapter.register_listener(Failing())
+    key = object_key()
+    assert driver.store(key, b"content")
+    assert driver.load(key, 7) == b"content"
+    driver.delete([key])
+    assert driver.lookup([key]) == [False]
+    assert dict(driver.adapter.get_usage().bytes_by_cache_salt) == {}
+
+
 # ---- life ----------------------------------------------------------------------------------------
 
 
