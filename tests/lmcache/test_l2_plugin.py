@@ -346,7 +346,7 @@ def test_the_size_that_counts_is_the_one_before_the_serde(make_adapter):
 def test_a_listener_that_fails_takes_no_results_away(driver):
     class Failing(Listener):
         def on_l2_keys_stored(self, keys, sizes):
-            raise RuntimeError("mine")
+            raise RuntimeError
 
         on_l2_keys_accessed = on_l2_keys_deleted = lambda *_: 1 / 0
 
@@ -455,3 +455,14 @@ def test_no_secret_is_shown(server, set_name):
         {"hosts": server.hosts, "username": "u", "password": "geheim"}
     )
     assert "geheim" not in repr(config) + repr(config.options) + repr(vars(config))
+
+
+def test_the_page_has_every_option_as_it_is():
+    from pathlib import Path
+
+    from lmcache_aerospike._l2_config import OWN_OPTIONS
+
+    page = (Path(__file__).resolve().parents[2] / "docs/reference/l2.md").read_text()
+    for option in OWN_OPTIONS:
+        row = f"| `{option.name}` | {option.default} | {option.expected} | {option.effect} |"
+        assert row in page
