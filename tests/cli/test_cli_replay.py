@@ -382,3 +382,18 @@ def test_the_commands_of_the_guide(command: Command) -> None:
     for example in re.findall(r"```json\n(.*?)```", page, re.DOTALL):
         (command.folder / "one").write_text(example)
         assert read_trace(command.folder / "one")[0].blocks == (0, 41, 42)
+
+
+def test_refusals_name_the_remedy(command: Command, server_factory: Callable[..., object]) -> None:
+    login = {"LMCACHE_AEROSPIKE_USERNAME": "kv", "LMCACHE_AEROSPIKE_PASSWORD": "pw"}
+    hosts = server_factory("--user", "kv:pw:read").hosts  # type: ignore[attr-defined]
+    for words in (("replay", str(TRACE), *SMALL), ("bench", "--payloads", "4K")):
+        result = command(*words, hosts=hosts, **login)
+        assert (result.code, result.out) == (3, b"")
+        last = result.errors.splitlines()[-1]
+        assert last.startswith("lmcache-aerospike: store the meta record: server answered code 81")
+    hosts = server_factory("--namespace", "lmcache,nsup=0").hosts  # type: ignore[attr-defined]
+    for words in (("replay", str(TRACE), *SMALL), ("bench", "--payloads", "4K")):
+        result = command(*words, hosts=hosts)
+        assert (result.code, result.out) == (3, b"")
+        assert "set nsup-period of the namespace above 0" in result.errors

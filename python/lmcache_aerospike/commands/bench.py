@@ -140,16 +140,12 @@ def _connect(
     session: Session, wanted: list[int], open_ones: contextlib.ExitStack, notes: list[str]
 ) -> dict[int, _native.Connector]:
     """A connector for each segment size that the server allows; tells what became of the others."""
-    open_ones.enter_context(session.open())
+    limits = open_ones.enter_context(session.open()).limits()
     given = session.given()
     given.setdefault("default_ttl_seconds", _TTL_SECONDS)
     found: dict[int, _native.Connector] = {}
     for size in wanted:
-        given["target_segment_bytes"] = size
-        connector = _native.Connector(Config.resolve(given).native())
-        open_ones.callback(connector.close)
-        limits = connector.limits()
-        actual = limits["target_segment_bytes"]
+        actual = min(size, limits["max_segment_bytes"])
         if actual != size:
             notes.append(
                 f"segments of {size_text(size)} are {size_text(actual)} here: "
@@ -158,6 +154,9 @@ def _connect(
                 + (", measured already" if actual in found else "")
             )
         if actual not in found:
+            given["target_segment_bytes"] = actual
+            connector = _native.Connector(Config.resolve(given).native())
+            open_ones.callback(connector.close)
             found[actual] = connector
     return found
 
@@ -195,11 +194,9 @@ def _measure(
                     bar.update(task, description=title)
                     share = max(0.0, deadline - time.monotonic()) / cases
                     case = Case(connector, shape, buffers, f"{run}@{number}@{segment:x}")
-                    try:
+                    with case:
                         case.measure(samples[segment, shape.payload], share)
                         is_right = is_right and verify(buffers, shape)
-                    finally:
-                        case.clean()
                     cases -= 1
                     bar.advance(task)
     return samples, is_right

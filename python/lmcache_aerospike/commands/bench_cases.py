@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import resource
 import select
@@ -13,10 +14,17 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from lmcache_aerospike.errors import AerospikeTimeoutError, CorruptionError
+from lmcache_aerospike.errors import (
+    AerospikeConnectorError,
+    AerospikeTimeoutError,
+    CorruptionError,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from types import TracebackType
+
+    from typing_extensions import Self
 
     from lmcache_aerospike._native import Connector
 
@@ -90,7 +98,7 @@ class Buffers:
 
 
 class Case:
-    """One segment size and one payload size; its objects live from store() to clean().
+    """One segment size and one payload size; its objects are gone when the block ends.
 
     Args:
         connector: Used by nobody else meanwhile.
@@ -128,13 +136,25 @@ class Case:
             samples.rate.setdefault(name, []).append(rate)
             samples.cpu.setdefault(name, []).append(cpu)
 
-    def clean(self) -> None:
-        """Deletes its objects; does nothing if there are none."""
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # What ended the measurement is told, not that the deletion met it too.
+        with contextlib.suppress(*((AerospikeConnectorError,) if error else ())):
+            self._clean()
+
+    def _clean(self) -> None:
         if not self._is_stored:
             return
+        self._is_stored = False
         for keys in self._keys:
             self._finish(self._connector.submit_batch_delete(keys))
-        self._is_stored = False
 
     def _store(self) -> Iterator[float]:
         """Stores every batch once, under new keys."""

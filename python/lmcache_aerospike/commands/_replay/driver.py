@@ -17,6 +17,7 @@ from lmcache_aerospike.commands._replay.link import Link
 from lmcache_aerospike.errors import (
     AerospikeBusyError,
     AerospikeConnectionError,
+    AerospikeDeniedError,
     AerospikeTimeoutError,
 )
 
@@ -42,7 +43,7 @@ _FAILURES_MAX = 10
 _DELETE_KEYS = 1000
 # The server counts lives in whole seconds.
 _CLOCK_SECONDS = 1.0
-_AWAY = (AerospikeConnectionError, AerospikeTimeoutError)
+_AWAY = (AerospikeConnectionError, AerospikeTimeoutError, AerospikeDeniedError)
 
 
 @dataclass(frozen=True)
@@ -173,6 +174,7 @@ class Driver:
 
         Raises:
             AerospikeConnectionError: Ten requests in a row could neither load nor store.
+            AerospikeDeniedError: No store is allowed.
         """
         slots = asyncio.Semaphore(self._plan.in_flight)
         tasks: set[asyncio.Task[None]] = set()
@@ -210,12 +212,15 @@ class Driver:
         """Deletes all blocks that were stored; returns how many could not be."""
         failed = 0
         link = Link(self._connector)
-        keys = [self._plan.key(block) for block in self._known]
+        blocks = list(self._known)
         try:
-            for at in range(0, len(keys), _DELETE_KEYS):
-                part = keys[at : at + _DELETE_KEYS]
-                batch = await link.call(partial(self._connector.submit_batch_delete, part))
-                failed += sum(result[0] == "error" for result in batch.results)
+            for at in range(0, len(blocks), _DELETE_KEYS):
+                part = blocks[at : at + _DELETE_KEYS]
+                keys = [self._plan.key(block) for block in part]
+                batch = await link.call(partial(self._connector.submit_batch_delete, keys))
+                for block, result in zip(part, batch.results, strict=True):
+                    # A store that failed may have left something too, but most likely did not.
+                    failed += result[0] == "error" and isinstance(self._known[block], float)
         finally:
             link.close()
         return failed
@@ -267,6 +272,8 @@ class Driver:
         if not isinstance(error, _AWAY) or outcome.hit_blocks or outcome.stored_blocks:
             self._failures = 0
             return
+        if isinstance(error, AerospikeDeniedError):
+            raise error
         self._failures += 1
         if self._failures == _FAILURES_MAX:
             msg = f"{_FAILURES_MAX} requests in a row could neither load nor store: {error}"

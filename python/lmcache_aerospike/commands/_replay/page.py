@@ -110,7 +110,7 @@ def _verdicts(report: dict[str, Any]) -> str:
     if result["wrong_chunks"]:
         named = "; ".join(result["wrong"][:5])
         rows.append((False, f"{result['wrong_chunks']:,} chunks came back wrong: {named}"))
-    else:
+    elif result["hit_blocks"]:
         rows.append((True, f"Each of {bytes_text(result['bytes_loaded'])} loaded was right."))
     if report.get("check"):
         rows.append((report["check"]["ok"], report["check"]["words"]))

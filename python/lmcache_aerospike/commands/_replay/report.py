@@ -125,7 +125,7 @@ def _print(session: Session, report: dict[str, Any]) -> None:
     if "check" in report:
         style = "green" if report["check"]["ok"] else "bold red"
         out.print(f"[{style}]{report['check']['words']}[/]", soft_wrap=True)
-    if not result["wrong_chunks"]:
+    if result["hit_blocks"] and not result["wrong_chunks"]:
         out.print("[green]Every byte that was loaded is the one that was stored.[/]")
 
 
