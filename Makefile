@@ -101,7 +101,7 @@ test-python: $(STAMPS)/apt-bench $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Py
 # What needs no more than a server: the same files as in test-python.
 SERVER_TESTS := tests/conformance tests/python/test_store.py tests/python/test_connector.py \
   tests/python/test_shared_store.py tests/python/test_fused_serde.py tests/python/test_metrics.py \
-  $(wildcard tests/unit tests/remote) tests/lmcache
+  tests/lmcache $(wildcard tests/remote tests/unit)
 NAMESPACE ?= lmcache
 
 test-server: $(STAMPS)/apt-bench $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Integration tests against HOST=host:port [NAMESPACE=lmcache]

@@ -43,6 +43,11 @@ class Server:
         with urllib.request.urlopen(request, timeout=20) as answer:
             return json.load(answer)
 
+    def text(self, path: str) -> str:
+        """The answer as it is."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}{path}", timeout=20) as answer:
+            return str(answer.read().decode())
+
     def await_start(self) -> None:
         """Waits until it answers."""
         deadline = time.monotonic() + START_SECONDS_MAX
@@ -170,3 +175,10 @@ def test_a_database_that_is_away_shows_in_the_status_and_ends_nothing(lmcache_se
     while not lmcache_server.request("/status")["is_healthy"]:
         assert time.monotonic() < deadline
         select.select([], [], [], 0.1)
+
+
+def test_metrics_of_the_engine_are_at_lmcaches_own_endpoint(lmcache_server):
+    text = lmcache_server.text("/metrics")
+    for name in ("aerospike_op_total", "aerospike_node_up", "aerospike_op_latency_seconds_bucket"):
+        assert f"\n{name}{{" in text, text[:2000]
+    assert "aerospike_engines 1.0\n" in text  # of both adapters
