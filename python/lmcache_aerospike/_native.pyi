@@ -304,14 +304,7 @@ class NodeReport(TypedDict):
     answers: dict[str, str | AerospikeConnectorError]
 
 def ask_cluster(options: dict[str, Any], commands: Sequence[str]) -> list[NodeReport]:
-    """Connect as a Store would, without looking at the namespace, and ask all nodes.
-
-    A node that does not answer is not asked the rest.
-
-    Raises:
-        AerospikeConnectionError: No node could be reached.
-        AerospikeDeniedError: The login was refused.
-    """
+    """Connect as a Store would, without looking at the namespace, and ask all nodes."""
 
 def record_digest(set_name: str, user_key: str) -> str:
     """The digest of the record that has this user key, 40 hex digits."""
@@ -321,11 +314,7 @@ class RecordVersion(TypedDict):
     generation: int
 
 class Finding(RecordVersion):
-    """Something wrong in a set.
-
-    `kind` is orphan, foreign, bad_meta, segment_missing, segment_sum, expires_early, expires_never
-    or no_expiry; `segments` are those of a damaged object that are there.
-    """
+    """Something wrong in a set; `segments` are those of a damaged object that are there."""
 
     kind: str
     key: str | None
@@ -352,13 +341,7 @@ class Survey:
     def __init__(
         self, options: dict[str, Any], findings_max: int = ..., records_in_memory: int = ...
     ) -> None:
-        """Connect to a cluster.
-
-        Args:
-            options: Checked options.
-            findings_max: Of each kind; more are counted only.
-            records_in_memory: 40 bytes each; a larger set is walked through in parts.
-        """
+        """Connect; more findings of a kind are counted only, larger sets are read in parts."""
 
     def step(self) -> bool:
         """Do a part of the work; false when all is done."""

@@ -34,6 +34,24 @@ _WIDE = 200
 
 _NAMES = ", ".join(PRESETS)
 
+_Parts = Annotated[
+    int, typer.Option(min=1, help="GPUs that share the heads; one object for each and chunk.")
+]
+_Ratio = Annotated[
+    float, typer.Option(min=0.01, max=2.0, help="Bytes behind the serde; 0.5 for fp8.")
+]
+_LoadRate = Annotated[
+    float, typer.Option(min=0, help="Tokens a second that are loaded, all engines.")
+]
+_StoreRate = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        help="Tokens a second that are stored; what fills the cache once a TTL.",
+        show_default=False,
+    ),
+]
+
 
 def plan(
     *,
@@ -53,12 +71,8 @@ def plan(
     users: Annotated[int, typer.Option(min=0, help="Instead: users, with --context.")] = 0,
     context: Annotated[int, typer.Option(min=0, help="Tokens of each user.")] = 0,
     chunk_tokens: Annotated[int, typer.Option(min=1, help="LMCache's chunk size.")] = 256,
-    tp: Annotated[
-        int, typer.Option(min=1, help="GPUs that share the heads; one object for each and chunk.")
-    ] = 1,
-    serde_ratio: Annotated[
-        float, typer.Option(min=0.01, max=2.0, help="Bytes behind the serde; 0.5 for fp8.")
-    ] = 1.0,
+    tp: _Parts = 1,
+    serde_ratio: _Ratio = 1.0,
     ttl: Annotated[int, typer.Option(min=1, help="Seconds that an object lives.")] = 86_400,
     replication: Annotated[int, typer.Option(min=1, max=8, help="Copies.")] = 1,
     record_size: Annotated[str, typer.Option(help="max-record-size of the server.")] = "1M",
@@ -67,15 +81,8 @@ def plan(
         str, typer.Option(help="Devices of a node; 0 = objects are kept in memory.")
     ] = "0",
     node_gbit: Annotated[float, typer.Option(min=0.1, help="Link of a node, Gbit/s.")] = 25.0,
-    load_rate: Annotated[
-        float, typer.Option(min=0, help="Tokens a second that are loaded, all engines.")
-    ] = 0.0,
-    store_rate: Annotated[
-        float | None,
-        typer.Option(
-            min=0, help="The same stored; what fills the cache once a TTL.", show_default=False
-        ),
-    ] = None,
+    load_rate: _LoadRate = 0.0,
+    store_rate: _StoreRate = None,
     namespace: Annotated[str, typer.Option(help="Name in aerospike.conf.")] = "lmcache",
     json: session.Json = False,
 ) -> None:

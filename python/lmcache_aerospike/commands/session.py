@@ -8,6 +8,7 @@ import functools
 import inspect
 import json
 import logging
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
@@ -51,8 +52,12 @@ More = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
+# The engine logs each operation that fails; commands report the same, for each key.
+_OUTCOME = re.compile(r"namespace .+, set .+: \w+ failed: ")
+
+
 class _Gate(logging.Handler):
-    """Holds records back until it is opened."""
+    """Holds records back until it is opened; leaves out what the command says itself."""
 
     def __init__(self, target: logging.Handler) -> None:
         super().__init__()
@@ -60,6 +65,8 @@ class _Gate(logging.Handler):
         self._held: list[logging.LogRecord] | None = []
 
     def emit(self, record: logging.LogRecord) -> None:
+        if _OUTCOME.match(record.getMessage()):
+            return
         if self._held is None:
             self._target.handle(record)
         else:

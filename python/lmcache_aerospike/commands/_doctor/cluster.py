@@ -161,24 +161,18 @@ def check_namespace(nodes: list[NodeFacts], namespace: str) -> Iterator[Finding]
 
 def check_record_limit(nodes: list[NodeFacts], namespace: str) -> Iterator[Finding]:
     """How large a record may be."""
-    limits = {
-        node.label: _number(
-            node.namespace or {},
-            "max-record-size",
-            "write-block-size",
-            "storage-engine.write-block-size",
+    names = ("max-record-size", "write-block-size", "storage-engine.write-block-size")
+    limits = [_number(node.namespace or {}, *names) or 0 for node in nodes]
+    smallest = min(limits)
+    if len(set(limits)) > 1:
+        seen = ", ".join(
+            f"{node.label} {bytes_text(size)}" for node, size in zip(nodes, limits, strict=True)
         )
-        or 0
-        for node in nodes
-    }
-    smallest = min(limits.values())
-    if len(set(limits.values())) > 1:
-        seen = ", ".join(f"{label} {bytes_text(size)}" for label, size in limits.items())
         yield Finding(
             "record limit",
             WARN,
             f"differs: {seen}; the smallest counts",
-            conf(namespace, f"max-record-size {max(limits.values())}"),
+            conf(namespace, f"max-record-size {max(limits)}"),
         )
     elif smallest < _DEFAULT_RECORD_BYTES:
         yield Finding(
