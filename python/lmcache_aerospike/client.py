@@ -66,10 +66,14 @@ class _Channel:
     def _drain(self) -> None:
         for batch, results in self.native.drain_results():
             future, abandoned = self._waiting.pop(batch)
-            if future.cancelled():
-                abandoned()
-            else:
+            if not future.cancelled():
                 future.set_result(results)
+                continue
+            try:
+                abandoned()
+            except Exception:
+                # Whatever it is, the batches behind it must get their results.
+                logger.exception("a cancelled batch could not be cleaned up")
 
     def close(self) -> None:
         """After the store: what is open has ended with errors, which are handed out."""

@@ -194,7 +194,7 @@ class AerospikeConfig:
     username: str = ""
     password: str = field(default="", repr=False)
     tls_name: str = ""
-    others: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    others: Mapping[str, Any] = field(default_factory=dict, repr=False, hash=False)
     plugin_name: str = "aerospike"
 
     @classmethod

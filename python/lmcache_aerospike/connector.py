@@ -78,6 +78,7 @@ class AerospikeRemoteConnector(RemoteConnector):  # type: ignore[misc]
         self.loop = loop
         self.local_cpu_backend = local_cpu_backend
         self._closed = False
+        self._told_of_list = False
         self._limits_ready = False
         self._resolved: limits.ResolvedLimits | None = None
         self._log = QuietLog(logger)
@@ -344,7 +345,9 @@ class AerospikeRemoteConnector(RemoteConnector):  # type: ignore[misc]
         """All keys of the set, by a scan, if the option `enable_list` allows it."""
         self._check_open("list")
         if not self.cfg.enable_list:
-            self._log.warning("list", f"list: off; set {self.cfg.key('enable_list')} to have it")
+            if not self._told_of_list:
+                logger.info("list: off; set %s to have it", self.cfg.key("enable_list"))
+            self._told_of_list = True
             return []
         return await asyncio.get_running_loop().run_in_executor(None, self._scan)
 

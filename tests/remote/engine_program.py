@@ -19,7 +19,7 @@ import torch
 from lmcache.v1.cache_engine import LMCacheEngine, LMCacheEngineBuilder
 from lmcache.v1.gpu_connector.mock_gpu_connector import MockGPUConnector
 from lmcache.v1.storage_backend.remote_backend import RemoteBackend
-from remote_world import HIDDEN, LAYERS, TOKENS, config_of, metadata_of
+from remote_world import FAST, HIDDEN, LAYERS, TOKENS, config_of, metadata_of
 
 from lmcache_aerospike import _native
 
@@ -152,7 +152,8 @@ def check_engine(hosts: str, server: Any, save_chunk_meta: bool) -> None:
 
 def main() -> None:
     logging.getLogger("lmcache").setLevel(logging.ERROR)
-    with _native.DevServer(namespaces=[{"name": "lmcache", "size_bytes": 1 << 30}]) as server:
+    space = {"name": "lmcache", "size_bytes": 1 << 30}
+    with _native.DevServer(namespaces=[space], timing=FAST) as server:
         for save_chunk_meta in (True, False):
             check_engine(server.hosts, server, save_chunk_meta)
     print("FAILED" if failed else "done", flush=True)

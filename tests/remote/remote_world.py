@@ -17,6 +17,7 @@ from lmcache.v1.storage_backend.remote_backend import RemoteBackend
 TOKENS, LAYERS, HEADS, HEAD = 256, 4, 8, 64
 HIDDEN = HEADS * HEAD
 WAIT_SECONDS = 30
+FAST = {"detection_ms": 50, "join_ms": 50, "resume_ms": 50, "map_change_ms": 5, "migration_us": 100}
 
 
 def config_of(

@@ -13,6 +13,7 @@ import torch
 from lmcache.utils import LayerCacheEngineKey
 from lmcache.v1.memory_management import BytesBufferMemoryObj, MemoryFormat
 from remote_world import (
+    FAST,
     HEAD,
     HIDDEN,
     LAYERS,
@@ -258,7 +259,7 @@ def test_full_memory_is_a_miss_and_no_deadlock(world: Worlds) -> None:
 
 
 def test_lmcache_connects_again_after_an_outage(remote_loop: Any, memory: Any) -> None:
-    with _native.DevServer() as server:
+    with _native.DevServer(timing=FAST) as server:
         made = RemoteWorld(
             remote_loop,
             memory,
@@ -281,7 +282,7 @@ def test_lmcache_connects_again_after_an_outage(remote_loop: Any, memory: Any) -
 
 
 def test_lmcache_connects_later_if_the_cluster_was_away(remote_loop: Any, memory: Any) -> None:
-    with _native.DevServer() as server:
+    with _native.DevServer(timing=FAST) as server:
         server.stop_node(0)
         made = RemoteWorld(
             remote_loop,

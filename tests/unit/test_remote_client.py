@@ -11,10 +11,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from conftest import World, metadata_of
 from fakes import FakeKey, FakeLocalCPUBackend
 from lmcache.v1.config import LMCacheEngineConfig
 from lmcache.v1.storage_backend.connector import ConnectorContext, CreateConnector
+from unit_world import World, metadata_of
 
 from lmcache_aerospike import AerospikeConnectorAdapter, AerospikeRemoteConnector, _native, client
 from lmcache_aerospike.client import AerospikeClientHolder

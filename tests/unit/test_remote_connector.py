@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from conftest import FULL, HIDDEN, LAYERS, TOKENS, World, content, metadata_of
 from fakes import FakeKey
+from unit_world import FAST, FULL, HIDDEN, LAYERS, TOKENS, World, content, metadata_of
 
 from lmcache_aerospike import _native, keys
 from lmcache_aerospike.errors import (
@@ -186,9 +186,12 @@ def test_records_without_metadata_are_read_by_shape(world: Worlds) -> None:
     assert (made.take("whole"), made.take("partial")) == data
 
 
-def test_what_is_longer_than_expected_is_loaded_once_more(world: Worlds) -> None:
-    made = world()
-    writer = world()
+@pytest.mark.parametrize(
+    "serde", [None, {"type": "checksum"}, {"type": "lossless", "dtype": "bfloat16"}]
+)
+def test_what_is_longer_than_expected_is_loaded_once_more(world: Worlds, serde: Any) -> None:
+    made = world(options={"serde": serde})
+    writer = world(options={"serde": serde})
     data = writer.put_bytes("long", 2 * FULL)
     assert made.take("long") == data
     assert made.connector._store.native.stats()["operations"]["get"]["items"] == 2
@@ -431,7 +434,7 @@ def test_a_read_that_times_out_is_a_miss_and_a_write_raises(
 
 
 def test_no_node_is_an_error_and_it_comes_back(set_name: str, loop: Any) -> None:
-    with _native.DevServer() as server:
+    with _native.DevServer(timing=FAST) as server:
         made = World(loop, {"hosts": server.hosts, "tend_interval_ms": 50, "read_timeout_ms": 200})
         made.put("k")
         server.stop_node(0)

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import World
 from fakes import FakeKey
+from unit_world import World
 
 from lmcache_aerospike import _native
 

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 import torch
-from conftest import HIDDEN, LAYERS, TOKENS, World, content
 from fakes import FakeInfoClient, FakeKey, FakeLocalCPUBackend, FakeMemoryObj
 from lmcache.utils import CacheEngineKey
 from lmcache.v1.memory_management import MemoryFormat
 from lmcache.v1.protocol import RemoteMetadata, init_remote_metadata_info
+from unit_world import HIDDEN, LAYERS, TOKENS, World, content
 
 from lmcache_aerospike import keys, limits, policies, serde, sharding
 from lmcache_aerospike.config import AerospikeConfig
