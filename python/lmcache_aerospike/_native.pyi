@@ -101,11 +101,7 @@ class ObjectInfo(TypedDict):
     raw_bytes: int
 
 class RecordInfo(TypedDict):
-    """One record of an object.
-
-    `sum_agrees`: whether a segment's stored sum is the one that the meta record names; None if that
-    names none.
-    """
+    """A record of an object; `sum_agrees` is None unless it is a segment with sums."""
 
     user_key: str
     digest: str
@@ -190,9 +186,7 @@ class Connector:
 
     def drain_results(
         self,
-    ) -> list[
-        tuple[int, list[tuple[str, int, bytes | None, AerospikeConnectorError | None]]]
-    ]:
+    ) -> list[tuple[int, list[tuple[str, int, bytes | None, AerospikeConnectorError | None]]]]:
         """Take what has ended, oldest first, instead of drain_completions().
 
         Returns:
@@ -333,10 +327,7 @@ class SurveyReport(TypedDict):
     findings: list[Finding]
 
 class Survey:
-    """Walks through all records of a set by headers and small bins. Not thread-safe.
-
-    A store that is under way all the time is a finding: compare two surveys before removing.
-    """
+    """Walks through all records of a set by headers and small bins. Not thread-safe."""
 
     def __init__(
         self, options: dict[str, Any], findings_max: int = ..., records_in_memory: int = ...
@@ -348,9 +339,7 @@ class Survey:
 
     def progress(self) -> float: ...
     def report(self) -> SurveyReport: ...
-    def remove(
-        self, records: Sequence[RecordVersion]
-    ) -> list[bool | AerospikeConnectorError]:
+    def remove(self, records: Sequence[RecordVersion]) -> list[bool | AerospikeConnectorError]:
         """Remove records that still have these generations; whether each was removed."""
 
 class FaultCounter(TypedDict):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,34 @@ def test_demo_without_lmcache(command: Command) -> None:
 
 def _path() -> str:
     return str(Path(lmcache_aerospike.__file__).parents[1])
+
+
+PAGES = ("reference/cli.md", "guides/operating.md")
+DOCUMENTED = ("doctor", "ls", "stat", "rm", "fsck", "plan")
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_documented_commands_work_as_written(command: Command, page: str) -> None:
+    text = (ROOT / "docs" / page).read_text()
+    names = "|".join(DOCUMENTED)
+    lines = re.findall(rf"^\$ lmcache-aerospike ((?:{names})(?: .*)?)$", text, re.MULTILINE)
+    assert len(lines) > 5
+    where = ("--set", page.split("/")[1])
+    assert command("put", "-", "--key", "README.md", *where, stdin=b"x").code == 0
+    for line in lines:
+        arguments = shlex.split(line)
+        own = () if arguments[0] == "plan" else where
+        result = command(*arguments, *own)
+        assert result.code == 0, (line, result.errors)
+
+
+def test_every_option_is_documented(command: Command) -> None:
+    page = (ROOT / "docs/reference/cli.md").read_text()
+    for name in DOCUMENTED:
+        section = page.split(f"## {name}\n", 1)[1].split("\n## ", 1)[0]
+        shown = command(name, "--help", COLUMNS="200").text
+        options = set(re.findall(r"(--[a-z-]+)", shown.split("Options", 1)[1]))
+        common = re.findall(r"`(--[a-z-]+)", page.split("## serve", 1)[0])
+        unsaid = options - set(common) - {"--help", "--option", "--no-write", "--write"}
+        for option in unsaid - {"--namespace"}:
+            assert option in section, (name, option)

@@ -51,6 +51,7 @@ PRESETS = {
     "mistral-7b": Model(32, 8, 128),
     "qwen2.5-7b": Model(28, 4, 128),
     "qwen2.5-32b": Model(64, 8, 128),
+    "qwen2.5-72b": Model(80, 8, 128),
     "qwen3-8b": Model(36, 8, 128),
     "qwen3-32b": Model(64, 8, 128),
     "deepseek-v3": Model(61, latent=576),
