@@ -176,6 +176,8 @@ METRICS: Final[tuple[Metric, ...]] = (
     ),
 )
 
+DEFAULT_PORT: Final = 9464
+
 _RESULT_OF_CODE: Final = {
     "timeout": "timeout",
     "too_big": "record_too_big",
@@ -519,7 +521,7 @@ class Exporter:
         self._thread.join()
 
 
-def start(port: int = 9464, address: str = "127.0.0.1") -> Exporter:
+def start(port: int = DEFAULT_PORT, address: str = "127.0.0.1") -> Exporter:
     """Serves the default registry, with the metrics in it, at http://address:port/metrics.
 
     For processes whose metrics nobody serves yet. A second call returns the first one's server.
