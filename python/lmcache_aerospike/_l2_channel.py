@@ -4,24 +4,23 @@
 from __future__ import annotations
 
 import collections
-import contextlib
 import logging
 import os
 import select
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from lmcache_aerospike import _native
+from lmcache_aerospike._causes import QuietLog
 from lmcache_aerospike.errors import AerospikeConnectorError, ClosedError
 
 logger = logging.getLogger("lmcache_aerospike")
 
 Result = tuple[str, int, bytes | None, AerospikeConnectorError | None]
 
-_QUIET_SECONDS: Final = 30.0
 _ERRORS_KEPT: Final = 16
 
 
@@ -141,21 +140,13 @@ def run_batch(
         connector.close()
 
 
-@dataclass
-class _Cause:
-    count: int = 0
-    logged_at: float = -_QUIET_SECONDS
-
-
-@dataclass
 class Errors:
-    """The newest errors, and one log line for each cause from time to time."""
+    """The newest errors, and a log line for each cause now and then."""
 
-    _mutex: threading.Lock = field(default_factory=threading.Lock)
-    _newest: collections.deque[dict[str, Any]] = field(
-        default_factory=lambda: collections.deque(maxlen=_ERRORS_KEPT)
-    )
-    _causes: dict[tuple[str, str], _Cause] = field(default_factory=dict)
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._newest: collections.deque[dict[str, Any]] = collections.deque(maxlen=_ERRORS_KEPT)
+        self._log = QuietLog(logger)
 
     def note(self, doing: str, results: Sequence[object]) -> None:
         """Notes the errors among the results of one batch.
@@ -168,30 +159,22 @@ class Errors:
         errors = [e for e in found if isinstance(e, AerospikeConnectorError)]
         if not errors:
             return
-        now = time.monotonic()
         first = errors[0]
+        entry = {
+            "operation": doing,
+            "code": first.code,
+            "keys": len(errors),
+            "message": str(first)[:300],
+            "at": time.time(),
+        }
         with self._mutex:
             newest = self._newest[-1] if self._newest else {}
             if (newest.get("operation"), newest.get("code")) == (doing, first.code):
                 self._newest.pop()  # the same once more: the list is for different ones
-            self._newest.append(
-                {
-                    "operation": doing,
-                    "code": first.code,
-                    "keys": len(errors),
-                    "message": str(first)[:300],
-                    "at": time.time(),
-                }
-            )
-            cause = self._causes.setdefault((doing, first.code), _Cause())
-            cause.count += len(errors)
-            is_quiet = now - cause.logged_at < _QUIET_SECONDS
-            count = cause.count
-            if not is_quiet:
-                cause.logged_at, cause.count = now, 0
-        if not is_quiet:
-            with contextlib.suppress(Exception):  # a handler that fails is no failure of the batch
-                logger.warning("L2 %s: %d keys failed: %s: %s", doing, count, first.code, first)
+            self._newest.append(entry)
+        self._log.warning(
+            f"{doing} {first.code}", f"L2 {doing}: {len(errors)} keys failed: {first}"
+        )
 
     def newest(self) -> list[dict[str, Any]]:
         """Oldest first."""
