@@ -136,6 +136,34 @@ def test_a_hundred_adapters_leave_nothing(server, set_name):
         select.select([], [], [], 0.02)
 
 
+def test_ten_thousand_failing_tasks_leave_nothing(make_adapter):
+    driver = make_adapter()
+    adapter = driver.adapter
+    keys = [object_key(i) for i in range(10)]
+    memory = [GuardedObject(1000) for _ in keys]
+
+    def fail(count: int) -> None:
+        for _ in range(count):
+            assert not any(driver.load_into(keys, memory))
+            assert not any(driver.lookup(keys))
+
+    def count() -> tuple[int, int, int]:
+        gc.collect()
+        fds, threads = len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task"))
+        return fds, threads, len(gc.get_objects())
+
+    fail(50)
+    before = count()
+    fail(1000)
+    fds, threads, objects = count()
+    assert (fds, threads) == before[:2]
+    assert objects < before[2] + 500
+    status = adapter.report_status()
+    assert status["tasks"] == {"store": 0, "lookup": 0, "load": 0}
+    assert (status["locked_key_count"], status["known_object_count"]) == (0, 0)
+    assert all(item.is_untouched() for item in memory)
+
+
 def test_what_cannot_start_leaves_nothing(server):
     before = len(os.listdir("/proc/self/task"))
     with pytest.raises(AerospikeConnectionError):

@@ -39,7 +39,8 @@ def test_store_lookup_retrieve_remove_and_an_outage() -> None:
 
 
 def yaml_blocks() -> list[str]:
-    return re.findall(r"^```yaml\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```yaml\n(.*?)^```", GUIDE.read_text(), re.MULTILINE | re.DOTALL)
+    return [block for block in blocks if "remote_storage_plugins" in block]
 
 
 def test_the_guide_has_configurations() -> None:

@@ -4,9 +4,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import re
 import select
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +19,13 @@ import torch
 from lmcache.v1.config import LMCacheEngineConfig
 from lmcache.v1.storage_backend import CreateStorageBackends
 from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend
-from remote_world import HIDDEN, LAYERS, TOKENS, key_of, metadata_of, same, tensor_of
+from remote_world import FAST, HIDDEN, LAYERS, TOKENS, key_of, metadata_of, same, tensor_of
 
 from lmcache_aerospike import Store, _native
 from lmcache_aerospike.errors import AerospikeConfigError
 from lmcache_aerospike.storage_plugin import AerospikeStoragePlugin
 
+HERE = Path(__file__).resolve().parent
 SHAPE = (LAYERS, 2, TOKENS, HIDDEN)
 REFUSED = 22
 WAIT_SECONDS = 30
@@ -237,7 +243,7 @@ def test_a_load_that_lmcache_gives_up_is_released(make, server):
 
 def test_a_cluster_that_comes_later_is_found(remote_loop, memory, set_name, monkeypatch):
     monkeypatch.setattr("lmcache_aerospike.storage_plugin._RETRY_SECONDS", 0.05)
-    with _native.DevServer(namespaces=[{"name": "lmcache"}]) as alone:
+    with _native.DevServer(namespaces=[{"name": "lmcache"}], timing=FAST) as alone:
         alone.stop_node(0)
         options = {"hosts": alone.hosts, "set_name": set_name, "connect_timeout_ms": 200}
         plugin = Plugin(config_of(options), remote_loop, memory)
@@ -309,3 +315,34 @@ def test_a_subclass_is_another_instance(server, remote_loop):
     assert (first.cfg.set_name, other.cfg.set_name) == ("kv_chunks", "more")
     first.close()
     other.close()
+
+
+def test_the_configuration_of_the_guide_works(server, remote_loop, tmp_path):
+    guide = (HERE.parents[1] / "docs/guides/lmcache.md").read_text()
+    blocks = re.findall(r"^```yaml\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    (block,) = [block for block in blocks if re.search("^storage_plugins", block, re.MULTILINE)]
+    path = tmp_path / "lmcache.yaml"
+    hosts = server.hosts.split(",")[0]
+    path.write_text(re.sub(r"10\.\d+\.\d+\.\d+:3000", hosts, block) + "max_local_cpu_size: 0.1\n")
+    config = LMCacheEngineConfig.from_file(str(path))
+    backend = CreateStorageBackends(config, metadata_of(), remote_loop, "cpu")["aerospike"]
+    assert isinstance(backend, AerospikeStoragePlugin)
+    assert backend.contains(key_of(12345)) is False
+    assert backend._store() is not None
+    backend.close()
+
+
+def test_lmcaches_engine_stores_and_retrieves_through_it():
+    paths = [str(HERE), *filter(None, sys.path)]
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", str(HERE / "storage_engine_program.py")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert "done" in lines
+    assert len([line for line in lines if line.startswith("ok ")]) == 11
