@@ -14,11 +14,15 @@ from lmcache_aerospike.store import Store
 if TYPE_CHECKING:
     from lmcache_aerospike.adapter import AerospikeConnectorAdapter
     from lmcache_aerospike.connector import AerospikeRemoteConnector
+    from lmcache_aerospike.l2_plugin import AerospikeL2Plugin
+    from lmcache_aerospike.storage_plugin import AerospikeStoragePlugin
 
 __all__ = [
     "AerospikeConnectorAdapter",
+    "AerospikeL2Plugin",
     "AerospikeNativeConnector",
     "AerospikeRemoteConnector",
+    "AerospikeStoragePlugin",
     "Store",
     "__version__",
     "errors",
@@ -27,7 +31,9 @@ __all__ = [
 # These need LMCache, which takes seconds to import and need not be there.
 _LATER: Final = {
     "AerospikeConnectorAdapter": "lmcache_aerospike.adapter",
+    "AerospikeL2Plugin": "lmcache_aerospike.l2_plugin",
     "AerospikeRemoteConnector": "lmcache_aerospike.connector",
+    "AerospikeStoragePlugin": "lmcache_aerospike.storage_plugin",
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from lmcache_driver import adapter_spec
+from lmcache_driver import SPECS
 
 from lmcache_aerospike import _native
 
@@ -19,6 +19,7 @@ class Run(NamedTuple):
     size_kb: int
     in_flight: int
     keys: int  # of one task: two at least, for the bench fills the first object with zeros
+    kind: str = "native_plugin"
 
 
 # 960 KB are 983,040 bytes: the most that one record holds beside what the server adds.
@@ -34,13 +35,13 @@ RUNS = [
         (81_920, 2),
     )
     for in_flight in (1, 8)
-]
+] + [Run(256, 8, 16, "plugin"), Run(4096, 8, 4, "plugin")]
 HIT_RATE = 0.5
 
 
 def arguments(run: Run, hosts: str, **params: object) -> list[str]:
-    params.setdefault("set_name", f"bench_{run.size_kb}_{run.in_flight}")
-    spec = adapter_spec(hosts, **params)
+    params.setdefault("set_name", f"bench_{run.size_kb}_{run.in_flight}_{run.kind}")
+    spec = SPECS[run.kind](hosts, **params)
     return [
         *("bench", "l2", "--l2-adapter", json.dumps(spec), "--no-skip-verify"),
         *("--data-size-kb", str(run.size_kb), "--in-flight", str(run.in_flight)),
@@ -78,7 +79,7 @@ def outcomes() -> dict[Run, tuple[int, str]]:
     return {run: (code, output) for run, (code, output) in zip(RUNS, results, strict=True)}
 
 
-@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.size_kb}KB-{run.in_flight}")
+@pytest.mark.parametrize("run", RUNS, ids=lambda run: f"{run.size_kb}KB-{run.in_flight}-{run.kind}")
 def test_the_bench_verifies_every_object(outcomes, run):
     code, output = outcomes[run]
     assert code == 0, output
