@@ -313,8 +313,11 @@ class AerospikeRemoteConnector(RemoteConnector):  # type: ignore[misc]
             for one, buffer in zip(metadata, buffers, strict=True):
                 self._loader.expect(one, len(buffer))
         held: list[Any] = []
+        has_ended = False
 
         def let_go() -> None:
+            nonlocal has_ended
+            has_ended = True
             while held:
                 held.pop().ref_count_down()
 
@@ -323,8 +326,9 @@ class AerospikeRemoteConnector(RemoteConnector):  # type: ignore[misc]
         try:
             results = await future
         except asyncio.CancelledError:
-            # The caller lets go of its objects now, while the engine still reads them.
-            if future.cancelled():
+            # The caller lets go of its objects now. If the engine still reads them, they are held
+            # until it has ended; that may have happened between the cancellation and this line.
+            if future.cancelled() and not has_ended:
                 for memory in memory_objs:
                     memory.ref_count_up()
                     held.append(memory)

@@ -6,16 +6,19 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from fakes import FakeKey
-from unit_world import World
+import torch
+from fakes import FakeKey, FakeMemoryObj
+from unit_world import World, content
 
 from lmcache_aerospike import _native
+from lmcache_aerospike.errors import AerospikeConnectorError
 
 Worlds = Callable[..., World]
 FAILING_LOADS = 10_000
@@ -190,3 +193,76 @@ def test_connectors_come_and_go(world: Worlds, loop: asyncio.AbstractEventLoop) 
     gc.collect()
     assert open_descriptors() <= before[0]
     assert len(os.listdir("/proc/self/task")) <= before[1]
+
+
+def test_random_traffic_with_faults_and_cancellations(
+    world: Worlds, server: _native.DevServer
+) -> None:
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    numbers = random.Random(seed)
+    made = world(options={"read_timeout_ms": 300, "write_timeout_ms": 300})
+    texts = [f"k{i}" for i in range(12)]
+    # One content for each key, in one record or in several, so that what is loaded can be checked.
+    shapes = {t: torch.Size((1, 1, 1, numbers.choice([64, 30_000, 70_000]))) for t in texts}
+    stored: list[FakeMemoryObj] = []
+    for action, how in (
+        ("delay", {"delay_ms": 5}),
+        ("result_code", {"code": 18}),
+        ("close", {}),
+        ("drop", {}),
+    ):
+        for _ in range(20):
+            server.add_fault(action=action, skip=numbers.randrange(400), count=1, **how)
+
+    def check(text: str, memory: Any) -> None:
+        if memory is not None:
+            expected = content(shapes[text].numel() * 2, texts.index(text))
+            assert bytes(memory.byte_array) == expected, text
+            memory.ref_count_down()
+
+    async def one() -> None:
+        some = [numbers.choice(texts) for _ in range(numbers.randrange(1, 6))]
+        keys = [FakeKey(text) for text in some]
+        what = numbers.randrange(5)
+        if what == 0:
+            objects = [made.chunk(fill=texts.index(t), shapes=[shapes[t]]) for t in some]
+            stored.extend(objects)
+            await made.connector.batched_put(keys, objects)
+        elif what == 1:
+            check(some[0], await made.connector.get(keys[0]))
+        elif what == 2:
+            loaded = await made.connector.batched_get(keys)
+            for text, memory in zip(some, loaded, strict=True):
+                check(text, memory)
+        elif what == 3:
+            loaded = await made.connector.batched_get_non_blocking("", keys)
+            for text, memory in zip(some, loaded, strict=False):
+                check(text, memory)
+        else:
+            assert 0 <= await made.connector.batched_async_contains("", keys) <= len(keys)
+
+    async def traffic() -> int:
+        failed = 0
+        for _ in range(20):
+            tasks = [asyncio.ensure_future(one()) for _ in range(20)]
+            for task in tasks:
+                if numbers.random() < 0.3:
+                    await asyncio.sleep(numbers.choice([0, 0, 0.001]))
+                    task.cancel()
+            async with asyncio.timeout(30):
+                ends = await asyncio.gather(*tasks, return_exceptions=True)
+            for end in ends:
+                if isinstance(end, BaseException):
+                    assert isinstance(end, (AerospikeConnectorError, asyncio.CancelledError)), end
+                    failed += 1
+        await ended(lambda: not made.backend.out and all(one.refs == 1 for one in stored))
+        return failed
+
+    assert made.run(traffic()) > 0
+    assert len(stored) > 100
+    server.clear_faults()
+    for text in texts:
+        objects = [made.chunk(fill=texts.index(text), shapes=[shapes[text]])]
+        made.run(made.connector.batched_put([FakeKey(text)], objects))
+        check(text, made.get(text))
