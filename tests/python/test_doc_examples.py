@@ -34,4 +34,4 @@ def test_block_runs(server: _native.DevServer, page: str, code: str) -> None:
 
 
 def test_there_are_blocks() -> None:
-    assert len(BLOCKS) == 7
+    assert len(BLOCKS) == 8
