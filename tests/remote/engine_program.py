@@ -16,6 +16,7 @@ from typing import Any
 os.environ.setdefault("PYTHONHASHSEED", "0")
 
 import torch
+from lmcache.v1 import cache_engine
 from lmcache.v1.cache_engine import LMCacheEngine, LMCacheEngineBuilder
 from lmcache.v1.gpu_connector.mock_gpu_connector import MockGPUConnector
 from lmcache.v1.storage_backend.remote_backend import RemoteBackend
@@ -59,10 +60,34 @@ class CpuConnector(MockGPUConnector):
             self.kv[:, :, start:end].copy_(memory.tensor)
 
 
+class LayerConnector(CpuConnector):
+    """The same, layer by layer: generators that LMCache advances once for each layer."""
+
+    def get_shape(self, num_tokens: int | None = None) -> torch.Size:
+        return torch.Size((num_tokens or TOKENS, 2, HIDDEN))
+
+    def batched_from_gpu(self, memory_objs: Any, starts: Any, ends: Any, **_: Any) -> Any:
+        for layer, of_layer in enumerate(memory_objs):
+            for memory, start, end in zip(of_layer, starts, ends, strict=True):
+                memory.tensor.copy_(self.kv[:, layer, start:end].transpose(0, 1))
+            yield
+        yield
+
+    def batched_to_gpu(self, starts: Any, ends: Any, **_: Any) -> Any:
+        for layer in range(LAYERS):
+            of_layer = yield
+            for memory, start, end in zip(of_layer, starts, ends, strict=True):
+                self.kv[:, layer, start:end].copy_(memory.tensor.transpose(0, 1))
+        yield
+        yield
+
+
 class Instance:
     """One engine, as a worker of vLLM has it."""
 
-    def __init__(self, name: str, hosts: str, save_chunk_meta: bool) -> None:
+    def __init__(
+        self, name: str, hosts: str, save_chunk_meta: bool, *, layerwise: bool = False
+    ) -> None:
         options = {
             "hosts": hosts,
             "set_name": "engine",
@@ -71,9 +96,15 @@ class Instance:
             "write_timeout_ms": 500,
         }
         config = config_of(
-            "aerospike", options, save_chunk_meta=save_chunk_meta, save_unfull_chunk=True
+            "aerospike",
+            options,
+            save_chunk_meta=save_chunk_meta,
+            save_unfull_chunk=True,
+            use_layerwise=layerwise,
         )
-        self.gpu = CpuConnector(torch.zeros(2, LAYERS, PROMPT, HIDDEN, dtype=torch.bfloat16))
+        self.gpu = (LayerConnector if layerwise else CpuConnector)(
+            torch.zeros(2, LAYERS, PROMPT, HIDDEN, dtype=torch.bfloat16)
+        )
         self.name = name
         self.engine: LMCacheEngine = LMCacheEngineBuilder.get_or_create(
             name, config, metadata_of(), self.gpu, lambda *_: None, lambda thing, _: thing
@@ -150,12 +181,37 @@ def check_engine(hosts: str, server: Any, save_chunk_meta: bool) -> None:
         one.close()
 
 
+def check_layers(hosts: str) -> None:
+    tokens = torch.arange(PROMPT) % 1000
+    kv = torch.randn(2, LAYERS, PROMPT, HIDDEN).to(torch.bfloat16)
+    # It knows the classes of real GPUs only.
+    cache_engine.assert_layerwise_gpu_connector = lambda _: None
+    writer = Instance("writer of layers", hosts, True, layerwise=True)
+    writer.gpu.kv.copy_(kv)
+    for _ in writer.engine.store_layer(tokens, req_id="store"):
+        pass
+    check(
+        "layers: stored",
+        waits_until(lambda: writer.engine.lookup(tokens) == PROMPT and not writer.remote.put_tasks),
+    )
+    reader = Instance("reader of layers", hosts, True, layerwise=True)
+    reader.gpu.kv.zero_()
+    *_, retrieved = reader.engine.retrieve_layer(tokens, req_id="retrieve")
+    check("layers: retrieved", int(retrieved.sum()) == PROMPT)
+    check("layers: the same bytes", torch.equal(reader.gpu.kv, kv))
+    for one in (writer, reader):
+        used = one.cpu.memory_allocator.pin_allocator.total_allocated_size
+        check(f"layers: memory of {one.name.split()[0]}", used == 0)
+        one.close()
+
+
 def main() -> None:
     logging.getLogger("lmcache").setLevel(logging.ERROR)
     space = {"name": "lmcache", "size_bytes": 1 << 30}
     with _native.DevServer(namespaces=[space], timing=FAST) as server:
         for save_chunk_meta in (True, False):
             check_engine(server.hosts, server, save_chunk_meta)
+        check_layers(server.hosts)
     print("FAILED" if failed else "done", flush=True)
     sys.stdout.flush()
     # LMCache's own threads need not all end.

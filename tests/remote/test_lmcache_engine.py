@@ -35,7 +35,7 @@ def test_store_lookup_retrieve_remove_and_an_outage() -> None:
     lines = done.stdout.splitlines()
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "done" in lines
-    assert len([line for line in lines if line.startswith("ok ")]) == 40
+    assert len([line for line in lines if line.startswith("ok ")]) == 45
 
 
 def yaml_blocks() -> list[str]:

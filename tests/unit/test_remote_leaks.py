@@ -41,9 +41,9 @@ async def started(made: World, operation: str, items: int) -> None:
 def test_a_cancelled_load_keeps_its_memory_until_the_engine_let_go(
     world: Worlds, server: _native.DevServer
 ) -> None:
-    made = world(options={"read_timeout_ms": 500, "request_timeout_ms": 400})
+    made = world(options={"read_timeout_ms": 5000, "request_timeout_ms": 4000})
     made.put("k")
-    server.add_fault(action="delay", delay_ms=200, count=1)
+    server.add_fault(action="delay", delay_ms=600, count=1)
 
     async def cancel() -> None:
         task = asyncio.ensure_future(made.connector.batched_get([FakeKey("k"), FakeKey("l")]))
@@ -89,7 +89,7 @@ def test_a_cancelled_store_keeps_its_memory_until_the_engine_let_go(
 ) -> None:
     made = world()
     memory = made.chunk()
-    server.add_fault(action="delay", delay_ms=200, count=1)
+    server.add_fault(action="delay", delay_ms=600, count=1)
 
     async def cancel() -> None:
         task = asyncio.ensure_future(made.connector.put(FakeKey("k"), memory))
