@@ -24,7 +24,7 @@ CCACHE = $(shell command -v ccache)
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake include src python -type f \
   -not -name '*.pyc' -not -name '*_test.cc' -not -name '*_fuzz.cc' 2>/dev/null)
 
-.PHONY: help setup demo test test-cpp test-asan test-tsan test-fuzz test-python test-server bench lint format \
+.PHONY: help setup demo test test-cpp test-asan test-tsan test-fuzz test-python test-server soak bench lint format \
   docs clean
 
 help: ## Show this list
@@ -107,6 +107,10 @@ NAMESPACE ?= lmcache
 test-server: $(STAMPS)/apt-bench $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Integration tests against HOST=host:port [NAMESPACE=lmcache]
 	@[ -n "$(HOST)" ] || { echo 'usage: make test-server HOST=host:port[,host:port...] [NAMESPACE=lmcache]' >&2; exit 2; }
 	AEROKV_SERVER='$(HOST)' LMCACHE_AEROSPIKE_NAMESPACE='$(NAMESPACE)' $(BIN)/python -m pytest -r fE $(SERVER_TESTS)
+
+SOAK_S ?= 600
+soak: $(STAMPS)/apt-bench $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Mixed traffic and restarts for SOAK_S=600 seconds: nothing may grow
+	SOAK_S='$(SOAK_S)' $(BIN)/python -m pytest -s tests/soak
 
 test: ## Everything: C++ (release, ASan+UBSan, TSan), fuzz smoke, then pytest
 	$(MAKE) --no-print-directory test-cpp
