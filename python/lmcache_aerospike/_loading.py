@@ -9,6 +9,7 @@ memory of its own size; what is longer is loaded once more.
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -65,11 +66,11 @@ def layout_of(metadata: bytes, size: int) -> Layout | None:
         return None
     if known.fmt in _BINARY:
         needed = known.shapes[0][0]
-    elif None in known.dtypes:
+    elif None in known.dtypes or known.fmt == MemoryFormat.UNDEFINED:
         return None
     else:
         needed = sum(
-            shape.numel() * dtype.itemsize
+            math.prod(shape) * dtype.itemsize
             for shape, dtype in zip(known.shapes, known.dtypes, strict=True)
         )
     # A size that the shapes do not give would leave a tail undefined, or have no room.
@@ -139,6 +140,7 @@ class Loader:
             expected = self._expected
             if expected is None:
                 results = await self._run(keys, [None] * len(keys))
+                out[:] = [error for _, _, _, error in results]
                 self._note_longer(keys, results, 0, again)
             else:
                 wanted = dict.fromkeys(range(len(keys)), expected)
@@ -208,9 +210,14 @@ class Loader:
         return objects
 
     def _allocate(self, layout: Layout) -> Any:  # noqa: ANN401 - LMCache's
-        memory = self._backend.allocate(
-            list(layout.shapes), list(layout.dtypes), layout.fmt, **self._allocate_options
-        )
+        try:
+            memory = self._backend.allocate(
+                list(layout.shapes), list(layout.dtypes), layout.fmt, **self._allocate_options
+            )
+        except ValueError as error:
+            # Stored by another LMCache, with a format that this allocator does not have.
+            self._log.warning("format", f"memory for a loaded chunk: {error}")
+            return None
         if memory is None:
             self._log.warning("allocate", "no room in LMCache's CPU memory for a loaded chunk")
         return memory

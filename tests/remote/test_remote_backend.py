@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import struct
 import time
 from collections.abc import Callable
 from typing import Any
@@ -223,6 +224,38 @@ def test_buffers_of_any_length(world: Worlds) -> None:
         loaded = made.run(made.connector.get(key_of(number)))
         assert bytes(loaded.byte_array) == (bytes(range(256)) * (size // 256 + 1))[:size]
         assert loaded.get_memory_format() == MemoryFormat.BINARY_BUFFER
+
+
+def test_metadata_of_any_kind_are_harmless(world: Worlds, server: Any) -> None:
+    aerospike = pytest.importorskip("aerospike")
+    made = world()
+    tensors = [tensor_of(FULL, number) for number in range(2)]
+    for number, tensor in enumerate(tensors):
+        made.put(key_of(number), tensor)
+    cfg = made.connector.cfg
+    record = keys.meta_key(cfg.namespace, cfg.set_name, key_of(0))
+    host, port = server.hosts.split(",")[0].rsplit(":", 1)
+    client = aerospike.client({"hosts": [(host, int(port))]}).connect()
+    length, fmt, dtype, *shape = struct.unpack("7i", client.get(record)[2]["md"])
+    changes = [
+        *((length, other, dtype, *shape) for other in range(-1, 12) if other != fmt),
+        *((length, fmt, other, *shape) for other in range(-1, 10) if other != dtype),
+        (length, fmt, dtype, *shape[:3], shape[3] // 2),
+        (length, fmt, dtype, *shape[1:], shape[0]),
+        (length, fmt, dtype, *([2**31 - 1] * 4)),
+        (length // 2, fmt, dtype, *shape),
+        (-1, fmt, dtype, -1, *shape[1:]),
+    ]
+    for change in changes:
+        client.put(record, {"md": bytearray(struct.pack("7i", *change))})
+        loaded = made.backend.batched_get_blocking([key_of(0), key_of(1)])
+        assert loaded[1] is not None, change
+        assert same(loaded[1].tensor, tensors[1])
+        for memory in loaded:
+            if memory is not None:
+                assert memory.get_size() == length, change
+                memory.ref_count_down()
+    client.close()
 
 
 def test_a_serde_in_the_engine(world: Worlds) -> None:

@@ -437,6 +437,7 @@ def test_no_node_is_an_error_and_it_comes_back(set_name: str, loop: Any) -> None
     with _native.DevServer(timing=FAST) as server:
         made = World(loop, {"hosts": server.hosts, "tend_interval_ms": 50, "read_timeout_ms": 200})
         made.put("k")
+        layers = World(loop, made.cfg.options().values, layerwise=True)
         server.stop_node(0)
         with pytest.raises(AerospikeConnectionError):
             for _ in range(50):
@@ -452,6 +453,9 @@ def test_no_node_is_an_error_and_it_comes_back(set_name: str, loop: Any) -> None
         assert made.run(made.connector.batched_get_non_blocking("", names("k"))) == []
         assert made.connector.batched_contains(names("k")) == 0
         assert made.run(made.connector.ping()) == 1
+        with pytest.raises(AerospikeConnectionError):
+            layers.get("k")
+        layers.close()
         server.start_node(0)
         deadline = time.monotonic() + 20
         while made.run(made.connector.ping()) != 0:
