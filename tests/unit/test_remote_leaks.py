@@ -23,6 +23,12 @@ from lmcache_aerospike.errors import AerospikeConnectorError
 Worlds = Callable[..., World]
 FAILING_LOADS = 10_000
 KEYS_OF_ONE_CALL = 10
+FAULTS: list[tuple[str, dict[str, int]]] = [
+    ("delay", {"delay_ms": 5}),
+    ("result_code", {"code": 18}),
+    ("close", {}),
+    ("drop", {}),
+]
 
 
 async def ended(condition: Callable[[], bool]) -> None:
@@ -206,12 +212,7 @@ def test_random_traffic_with_faults_and_cancellations(
     # One content for each key, in one record or in several, so that what is loaded can be checked.
     shapes = {t: torch.Size((1, 1, 1, numbers.choice([64, 30_000, 70_000]))) for t in texts}
     stored: list[FakeMemoryObj] = []
-    for action, how in (
-        ("delay", {"delay_ms": 5}),
-        ("result_code", {"code": 18}),
-        ("close", {}),
-        ("drop", {}),
-    ):
+    for action, how in FAULTS:
         for _ in range(20):
             server.add_fault(action=action, skip=numbers.randrange(400), count=1, **how)
 
