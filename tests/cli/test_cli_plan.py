@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import pytest
 from command import Command
+from typer.testing import CliRunner
 
 from lmcache_aerospike import Store
+from lmcache_aerospike.cli import app
 from lmcache_aerospike.commands._sizing import (
     PRESETS,
     Fleet,
@@ -16,6 +18,7 @@ from lmcache_aerospike.commands._sizing import (
     segments_of,
     stored_bytes,
 )
+from lmcache_aerospike.errors import AerospikeConfigError
 
 GIB = 1 << 30
 MIB = 1 << 20
@@ -136,7 +139,13 @@ def test_the_command(command: Command) -> None:
         (("--layers", "3", "--kv-heads", "2", "--tokens", "1"), "--model: not given"),
     ],
 )
-def test_usage(command: Command, arguments: tuple[str, ...], words: str) -> None:
-    result = command("plan", *arguments, hosts="")
-    assert result.code == 2
-    assert words in result.errors
+def test_usage(arguments: tuple[str, ...], words: str) -> None:
+    result = CliRunner().invoke(app, ["plan", *arguments])
+    assert isinstance(result.exception, AerospikeConfigError)
+    assert words in str(result.exception)
+
+
+def test_usage_errors_are_exit_code_2(command: Command) -> None:
+    result = command("plan", "--tokens", "1", hosts="")
+    assert (result.code, result.out) == (2, b"")
+    assert result.errors.startswith("lmcache-aerospike: --model: not given")
