@@ -27,6 +27,7 @@ class ClusterUsage:
         default_ttl_seconds: Life of records that are written without one; 0 = endless.
         stop_writes: Whether a node refuses writes, being full.
         taken_at: The monotonic clock.
+        counted: What the asking process counted at that time.
     """
 
     namespace_used: int
@@ -35,6 +36,7 @@ class ClusterUsage:
     default_ttl_seconds: int
     stop_writes: bool
     taken_at: float = field(default_factory=time.monotonic)
+    counted: int = 0
 
 
 class UsageProbe:

@@ -13,6 +13,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
@@ -114,7 +115,6 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
             self._listing = Listing(self._store, values["send_key"])
             self._probe = UsageProbe(self._store, values["namespace"], values["set_name"])
             self._usage: ClusterUsage | None = None
-            self._counted_then = 0  # by this process, when the server was asked
             self._numbers = itertools.count()
             self._done_mutex = threading.Lock()
             self._done_stores: dict[int, L2StoreResult] = {}
@@ -357,7 +357,7 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
     @property
     def supports_global_eviction(self) -> bool:
         """Whether there is a capacity, ours or the server's, to compare the usage with."""
-        return bool(self._max_capacity_bytes > 0 or (self._usage and self._usage.namespace_total))
+        return bool(self.get_usage().total_capacity_bytes > 0)
 
     def get_usage(self) -> AdapterUsage:
         """The fuller one of the set, against `max_capacity_gb`, and the namespace.
@@ -369,7 +369,7 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
         server = self._usage
         if self._options.usage == "process" or server is None:
             return own
-        since = own.total_bytes_used - self._counted_then
+        since = own.total_bytes_used - server.counted
         pairs = []
         if server.namespace_total:
             pairs.append((server.namespace_used, server.namespace_total))
@@ -518,8 +518,7 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
             return
         if self._options.engine.values["default_ttl_seconds"] == 0:
             self._ledger.life_seconds = float(usage.default_ttl_seconds) or None
-        self._counted_then = counted
-        self._usage = usage
+        self._usage = replace(usage, counted=counted)
 
     def _adopt(self) -> None:
         """Makes the account agree with a scan of the set."""
@@ -544,7 +543,8 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
             return
         grown = [self._ledger.add(name, key, size, life) for name, key, size, life in found]
         # The server's number has them already: this process' growth is not the server's.
-        self._counted_then += sum(grown)
+        if self._usage is not None:
+            self._usage = replace(self._usage, counted=self._usage.counted + sum(grown))
         self._tell(self._notify_keys_stored, [key for _, key, _, _ in found], grown)
 
 

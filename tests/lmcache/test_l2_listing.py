@@ -135,9 +135,9 @@ def test_usage_is_the_servers_for_every_process(make_adapter):
         keys = [object_key(i) for i in range(8)]
         writer.store_many(keys, [random_bytes(i, 2 * MIB) for i in range(8)])
         await_true(lambda: reader.adapter.get_usage().total_bytes_used > 16 * MIB)
+        await_true(lambda: 0.25 <= reader.adapter.get_usage().usage_fraction < 0.27)
         usage = reader.adapter.get_usage()
         assert usage.total_capacity_bytes == 64 * MIB
-        assert 0.25 <= usage.usage_fraction < 0.27
         assert dict(usage.bytes_by_cache_salt) == {}  # nothing was stored by this process
         writer.delete(keys)
         await_true(lambda: reader.adapter.get_usage().total_bytes_used == 0)
@@ -150,9 +150,9 @@ def test_a_capacity_of_our_own_bounds_the_set(make_adapter):
         others = make_adapter(**options, set_name="others")
         ours.store(object_key(), bytes(4 * MIB))
         await_true(lambda: ours.adapter._usage.set_used > 4 * MIB)
-        usage = ours.adapter.get_usage()
-        assert usage.total_capacity_bytes == 16 * MIB
-        assert 0.25 <= usage.usage_fraction < 0.27
+        # An object that is stored while the server is asked counts twice until the next answer.
+        await_true(lambda: 0.25 <= ours.adapter.get_usage().usage_fraction < 0.27)
+        assert ours.adapter.get_usage().total_capacity_bytes == 16 * MIB
         # Nobody's capacity helps if others fill the namespace.
         for i in range(12):
             others.store(object_key(i), bytes(4 * MIB))
@@ -170,9 +170,9 @@ def test_what_was_done_since_the_last_answer_counts_at_once(make_adapter):
         assert driver.adapter.get_usage().total_bytes_used == 4 * MIB
 
 
-def test_the_process_alone_counts_if_it_is_told_to(make_adapter, server):
+def test_the_process_alone_counts_if_it_is_told_to(make_adapter):
     driver = make_adapter(usage="process")
-    assert not driver.adapter.supports_global_eviction or server
+    assert driver.adapter.supports_global_eviction is False
     driver.store(object_key(), b"12345")
     usage = driver.adapter.get_usage()
     assert (usage.total_bytes_used, usage.total_capacity_bytes) == (5, 0)

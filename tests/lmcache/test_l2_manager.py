@@ -162,3 +162,25 @@ def test_locks_are_all_given_back_after_prefetches(server, store, set_name):  # 
             assert prefetch(manager, keys)[0] == 3
             manager.delete_l1_keys(keys, force=True)
         await_true(lambda: adapter_of(manager).report_status()["locked_key_count"] == 0)
+
+
+def test_a_process_evicts_what_another_one_stored_if_it_adopts(server, store, set_name):  # noqa: F811
+    keys, tensors = [object_key(i) for i in range(6)], chunks(6)
+    with storage_manager(SPECS["plugin"](server.hosts, set_name)) as manager:
+        write(manager, keys, tensors)
+        await_stored(store, keys)
+    spec = spec_of(
+        "plugin",
+        server,
+        set_name,
+        chunks_max=6,
+        eviction_policy="LRU",
+        trigger_watermark=0.7,
+        eviction_ratio=0.5,
+    )
+    spec["adapter_params"]["adopt_seconds"] = 0.1
+    with storage_manager(spec) as manager:
+        await_true(lambda: sum(present(store, keys)) == 3)
+        await_true(lambda: adapter_of(manager).get_usage().usage_fraction < 0.7)
+        left = [key for key, is_there in zip(keys, present(store, keys), strict=True) if is_there]
+        assert prefetch(manager, left)[0] == 3
