@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lmcache_aerospike._native import Survey
-from lmcache_aerospike.commands._selection import Selection
+from lmcache_aerospike.commands._verify import Verifier
 from lmcache_aerospike.commands.progress import StepBar
 from lmcache_aerospike.commands.session import (
     MISS,
@@ -67,6 +67,7 @@ class Outcome:
         unconfirmed: How many of the first survey the second one did not see again.
         grace: Seconds between the two surveys; None if one was enough.
         verified: Objects that were loaded and hashed; None if that was not asked for.
+        skipped: Objects that could not be: no key, or another serde than that of the options.
         removed: Records that were removed; None if nothing was to be removed.
         kept: Records that were to be removed, but had gone or were written again.
     """
@@ -77,6 +78,7 @@ class Outcome:
     unconfirmed: int = 0
     grace: int | None = None
     verified: int | None = None
+    skipped: int = 0
     removed: int | None = None
     kept: int = 0
 
@@ -120,7 +122,7 @@ def _run(
     if _candidates(report):
         survey, outcome = _look_again(session, options, report, pause)
     if verify:
-        _verify(session, outcome)
+        _verify(session, outcome, pause)
     wrong = {kind: n for kind, n in outcome.counts.items() if n and kind not in _EXPECTED}
     if repair:
         _repair(survey, outcome, yes)
@@ -153,15 +155,7 @@ def _look_again(
     session: Session, options: dict[str, Any], first: SurveyReport, grace: int
 ) -> tuple[Survey, Outcome]:
     """What both surveys have seen in the same state has not been under way."""
-    session.say(
-        f"{_candidates(first)} candidates; looking again in {duration_text(grace)}, since stores "
-        "under way look alike (--grace changes that)"
-    )
-    end = time.monotonic() + grace
-    with StepBar(session.messages, "wait") as bar:
-        while (left := end - time.monotonic()) > 0:
-            bar.update(1 - left / grace)
-            time.sleep(min(_TICK_SECONDS, left))
+    _wait(session, _candidates(first), grace)
     survey, second = _look(session.messages, options, "scan again")
     seen = {_identity(finding) for finding in first["findings"]}
     confirmed = [
@@ -179,44 +173,34 @@ def _look_again(
     return survey, Outcome(second, confirmed, counts, max(0, before - after), grace)
 
 
-def _verify(session: Session, outcome: Outcome) -> None:
-    """Loads every object with all checks."""
-    outcome.verified = 0
+def _wait(session: Session, candidates: int, grace: int) -> None:
+    session.say(
+        f"{candidates} candidates; looking again in {duration_text(grace)}, since stores under way "
+        "look alike (--grace changes that)"
+    )
+    end = time.monotonic() + grace
+    with StepBar(session.messages, "wait") as bar:
+        while (left := end - time.monotonic()) > 0:
+            bar.update(1 - left / grace)
+            time.sleep(min(_TICK_SECONDS, left))
+
+
+def _verify(session: Session, outcome: Outcome, grace: int) -> None:
+    """Loads every object with all checks; what fails is loaded again after the grace."""
     known = {finding["digest"] for finding in outcome.findings if finding["kind"] in _DAMAGED}
-    with (
-        Store(**{**session.given(), "verify": "full"}) as store,
-        StepBar(session.messages, "verify") as bar,
-    ):
-        has_serde = session.resolved().values["serde"] is not None
-        for entry in Selection().objects(store, bar.update):
-            key = entry["key"]
-            is_readable = entry["serde"] is None or has_serde
-            if key is None or entry["digest"] in known or not entry["ready"] or not is_readable:
-                continue
-            size = entry["raw_bytes"]
-            outcome.verified += 1
-            if store.get_into(key, bytearray(size)) is not None:
-                continue
-            details = store.inspect(key)
-            if details is None or details["generation"] != entry["generation"]:
-                continue  # it has gone, or was stored again
-            segments: list[RecordVersion] = [
-                {"digest": record["digest"], "generation": record["generation"]}
-                for record in details["records"][1:]
-                if record["present"]
-            ]
-            outcome.findings.append(
-                {
-                    "kind": "payload",
-                    "key": key,
-                    "digest": entry["digest"],
-                    "generation": entry["generation"],
-                    "expires_in": details["expires_in"],
-                    "detail": f"{bytes_text(size)} do not match their sums",
-                    "segments": segments,
-                }
-            )
-            outcome.counts["payload"] = outcome.counts.get("payload", 0) + 1
+    has_serde = session.resolved().values["serde"] is not None
+    with Store(**{**session.given(), "verify": "full"}) as store:
+        verifier = Verifier(store, known, has_serde=has_serde)
+        with StepBar(session.messages, "verify") as bar:
+            found = verifier.run(bar.update)
+        if found:
+            _wait(session, len(found), grace)
+            confirmed = verifier.again(found)
+            outcome.unconfirmed += len(found) - len(confirmed)
+            outcome.grace = grace
+            outcome.findings += confirmed
+            outcome.counts["payload"] = len(confirmed)
+    outcome.verified, outcome.skipped = verifier.verified, verifier.skipped
 
 
 def _repair(survey: Survey, outcome: Outcome, yes: bool) -> None:
@@ -277,6 +261,7 @@ def _show(session: Session, outcome: Outcome, examples: int) -> None:
                 "can_tell_orphans": report["can_tell_orphans"],
                 "unexamined": report["unexamined"],
                 "verified": outcome.verified,
+                "skipped": outcome.skipped,
                 "removed": outcome.removed,
                 "kept": outcome.kept,
             }
@@ -288,6 +273,10 @@ def _show(session: Session, outcome: Outcome, examples: int) -> None:
     )
     if outcome.verified is not None:
         session.say(f"{outcome.verified} objects were loaded and hashed")
+        if outcome.skipped:
+            session.say(
+                f"{outcome.skipped} were not: they carry no key, or need --option serde=..."
+            )
     if not report["can_tell_orphans"]:
         session.say(
             f"{report['keyless']} objects carry neither key nor sums: any segment may be theirs, "
