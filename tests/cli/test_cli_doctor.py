@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from command import Command, Result
 
-from lmcache_aerospike import Store
+from lmcache_aerospike import Store, _native
 from lmcache_aerospike.commands._doctor import cluster
 from lmcache_aerospike.commands._doctor.cluster import NodeFacts
 
@@ -104,6 +104,17 @@ def test_a_server_that_does_not_answer(
     assert report.code == 3
     assert problems(report) == [("cluster", "fail")]
     assert "no answer within 300 ms" in report.text
+
+
+def test_a_frozen_node_among_others(command: Command) -> None:
+    timing = {"detection_ms": 60_000}
+    with _native.DevServer(nodes=3, replication=2, timing=timing) as server:
+        server.pause_node(1)
+        report = command("doctor", "--json", hosts=server.hosts)
+    assert report.code == 1
+    assert problems(report) == [("cluster", "warn"), ("round trip", "fail")]
+    assert "is a node down or frozen?" in remedies(report)
+    assert "see the lines above" in remedies(report)
 
 
 def test_wrong_namespace(command: Command) -> None:

@@ -120,8 +120,9 @@ def check_agreement(nodes: list[NodeFacts]) -> Iterator[Finding]:
             "cluster",
             WARN,
             f"the cluster has {size} nodes, {len(nodes)} of them answer this machine",
-            "aerospike.conf, network { service { access-address } } must name an address that "
-            "clients reach; or set use_services_alternate=true",
+            "is a node down or frozen? If not: aerospike.conf, network { service { "
+            "access-address } } must name an address that clients reach; or set "
+            "use_services_alternate=true",
         )
     elif any(node.statistics.get("cluster_integrity") == "false" for node in nodes):
         yield Finding(

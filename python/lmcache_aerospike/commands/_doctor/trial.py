@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from lmcache_aerospike.commands._doctor.findings import FAIL, OK, WARN, Finding
 from lmcache_aerospike.commands._remedies import remedy_of
 from lmcache_aerospike.commands.session import bytes_text
-from lmcache_aerospike.errors import AerospikeConnectorError
+from lmcache_aerospike.errors import AerospikeConnectorError, AerospikeTimeoutError
 from lmcache_aerospike.store import Store
 
 if TYPE_CHECKING:
@@ -96,6 +96,8 @@ def check_round_trip(store: Store, namespace: str, options: Mapping[str, Any]) -
             yield _one_trip(store, key, content, life)
         except AerospikeConnectorError as error:
             remedy = remedy_of(error).replace("NAMESPACE", namespace)
+            if isinstance(error, AerospikeTimeoutError):
+                remedy = "see the lines above, the log of the nodes, and the network between"
             username = str(options["username"])
             remedy = remedy.replace("user NAME", f"user {username}") if username else remedy
             yield Finding("round trip", FAIL, f"{bytes_text(size)}: {error}", remedy)
