@@ -33,7 +33,7 @@ def test_bench_on_a_server_of_its_own(command: Command) -> None:
     for row in document["rows"]:
         for phase in bench_report.PHASES:
             cell = row["latency"][phase]
-            assert cell["count"] >= 4
+            assert cell["count"] >= 1
             assert 0 < cell["p50_ms"] <= cell["p95_ms"] <= cell["p99_ms"]
         for name in ("store", "load"):
             assert len(row["bytes_per_second"][name]["values"]) == 2
