@@ -369,6 +369,9 @@ void IoLoop::fail_connection(Pool& pool, Connection* connection, const Status& e
 }
 
 std::vector<Command*> IoLoop::discard(Pool& pool, Connection* connection) {
+  // Closing would not do: while a child that was forked has not called exec() the socket lives on
+  // in it, and epoll would go on to name a connection that is gone.
+  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->fd(), nullptr);
   std::vector<Command*> commands = connection->abandon();
   pool.node->connections_open.fetch_sub(1, std::memory_order_relaxed);
   std::erase_if(pool.connections, [&](const auto& item) { return item.get() == connection; });
