@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a host may rely on whatever it and the cluster do: one completion for each batch, in time,
 // and no buffer touched after close().
+#include <arpa/inet.h>
 #include <poll.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +12,7 @@
 #include <set>
 #include <thread>
 
+#include "base/fd.h"
 #include "tests/fault/world.h"
 
 namespace aerokv::testing {
@@ -143,6 +146,39 @@ TEST_F(ConnectorFault, AForkedChildIsToldSo) {
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   EXPECT_TRUE(complete(*connector, Operation::exists, {key_item("k")}).ok);
+}
+
+/// Duplicates the sockets of this process that are connected to `port`.
+std::vector<UniqueFd> copies_of_sockets_to(uint16_t port) {
+  std::vector<UniqueFd> copies;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    const int fd = std::stoi(entry.path().filename().string());
+    sockaddr_in peer{};
+    socklen_t length = sizeof peer;
+    if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
+    if (ntohs(peer.sin_port) == port) copies.emplace_back(::dup(fd));
+  }
+  return copies;
+}
+
+// A connection that failed was closed and freed, but epoll went on to name it as long as a child
+// that was forked meanwhile, and had not called exec() yet, held its socket.
+TEST_F(ConnectorFault, SocketsThatAnotherProcessStillHoldsAreForgotten) {
+  const std::unique_ptr<Connector> connector = connect(options_);
+  put(*connector, "k", random_bytes(3 * kSegment, 1));
+  const auto colon = options_.hosts.rfind(':');
+  const auto port = static_cast<uint16_t>(std::stoi(options_.hosts.substr(colon + 1)));
+  const std::vector<UniqueFd> copies = copies_of_sockets_to(port);  // as a child has them
+  ASSERT_FALSE(copies.empty());
+  server_->stop_node(0);
+  for (int i = 0; i < 20; ++i) complete(*connector, Operation::exists, {key_item("k")});
+  server_->start_node(0);
+  const auto deadline = std::chrono::steady_clock::now() + seconds(30);
+  Completion completion;
+  do {
+    completion = complete(*connector, Operation::put, {put_item("k", random_bytes(100, 2))});
+  } while (!completion.ok && std::chrono::steady_clock::now() < deadline);
+  EXPECT_TRUE(completion.ok) << completion.error;
 }
 
 // One record never answers; everything else in the batch does, and the batch ends in time.
