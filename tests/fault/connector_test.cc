@@ -170,9 +170,9 @@ TEST_F(ConnectorFault, SocketsThatAnotherProcessStillHoldsAreForgotten) {
   const auto port = static_cast<uint16_t>(std::stoi(options_.hosts.substr(colon + 1)));
   const std::vector<UniqueFd> copies = copies_of_sockets_to(port);  // as a child has them
   ASSERT_FALSE(copies.empty());
-  server_->stop_node(0);
+  ASSERT_TRUE(server_->stop_node(0).ok());
   for (int i = 0; i < 20; ++i) complete(*connector, Operation::exists, {key_item("k")});
-  server_->start_node(0);
+  ASSERT_TRUE(server_->start_node(0).ok());
   const auto deadline = std::chrono::steady_clock::now() + seconds(30);
   Completion completion;
   do {
