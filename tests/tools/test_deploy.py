@@ -84,6 +84,18 @@ def test_counters_are_shown_as_rates() -> None:
             assert is_rate == (metric.kind != "gauge"), query
 
 
+def test_the_reference_page_lists_what_is_exported() -> None:
+    page = (ROOT / "docs/reference/metrics.md").read_text()
+    rows = re.findall(r"^\| `(aerospike_\w+)` \| (\w+) \| (.*?) \| (.*) \|$", page, re.MULTILINE)
+    assert rows == [
+        (m.name, m.kind, ", ".join(f"`{label}`" for label in m.labels) or "none", m.help)
+        for m in metrics.METRICS
+    ]
+    for result in metrics.RESULTS:
+        assert f"`{result}`" in page
+    assert f"port={metrics.DEFAULT_PORT}," in page
+
+
 def stanzas(path: Path) -> dict[str, Any]:
     """An aerospike.conf as nested dicts; names of sections with their argument."""
     root: dict[str, Any] = {}
