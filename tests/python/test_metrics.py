@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -285,6 +288,18 @@ def test_a_scrape_over_http_while_objects_move(server) -> None:
                     assert b"aerospike_op_total" in answer.read()
         finally:
             exporter.close()
+
+
+def test_the_block_of_the_operating_guide_runs(capsys) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs/guides/operating.md"
+    (code,) = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+    assert "start(9464)" in code
+    names: dict[str, Any] = {}
+    exec(compile(code.replace("9464", "0"), str(page), "exec"), names)
+    try:
+        assert capsys.readouterr().out.strip() == names["exporter"].url
+    finally:
+        names["exporter"].close()
 
 
 def test_the_totals_have_the_shape_of_stats(server) -> None:
