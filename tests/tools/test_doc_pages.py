@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Pages that quote a program, or name versions, say the same as the tree."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def block(page: str, language: str) -> str:
+    text = (ROOT / page).read_text()
+    (code,) = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    return code
+
+
+def test_the_cpp_page_has_the_program_that_the_tests_run() -> None:
+    page = "docs/reference/cpp.md"
+    assert block(page, "cpp") == (ROOT / "examples/cpp/minimal.cc").read_text()
+    assert block(page, "cmake") == (ROOT / "examples/cpp/CMakeLists.txt").read_text()
+
+
+def test_the_cpp_page_names_every_public_header() -> None:
+    page = (ROOT / "docs/reference/cpp.md").read_text()
+    for header in (ROOT / "include").rglob("*.h"):
+        assert f"`{header.relative_to(ROOT / 'include')}`" in page, header
+
+
+def test_the_compatibility_page_names_what_is_pinned() -> None:
+    page = (ROOT / "docs/reference/compatibility.md").read_text()
+    project = (ROOT / "pyproject.toml").read_text()
+    for name in ("lmcache", "torch", "aerospike"):
+        version = re.search(rf'"{name}==([\d.]+)"', project)
+        assert version is not None
+        assert version[1] in page, (name, version[1])
+    extra = re.search(r'"lmcache(>=[^"]+)"', project)
+    assert extra is not None
+    assert f"`{extra[1]}`" in page
+    pinned = set(re.findall(r"\| LMCache \| (\S+) from PyPI", page))
+    assert pinned == set(re.findall(r'"lmcache==([\d.]+)"', project))
+
+
+def test_the_troubleshooting_page_names_every_miss() -> None:
+    header = (ROOT / "include/aerokv/store.h").read_text()
+    body = header.split("enum class MissReason", 1)[1].split("{", 1)[1].split("}", 1)[0]
+    reasons = re.findall(r"^\s*(\w+),", body, re.MULTILINE)
+    page = (ROOT / "docs/guides/troubleshooting.md").read_text()
+    assert len(reasons) == 10
+    assert [name for name in reasons if f"`{name}`" not in page] == []
+
+
+def test_the_surfaces_that_pages_name_exist() -> None:
+    """Module and class of each configuration on the pages."""
+    pages = [*(ROOT / "docs").rglob("*.md"), ROOT / "README.md"]
+    found = set()
+    for page in pages:
+        text = page.read_text()
+        pair = r'module_path"?: "?([\w.]+)"?,?\s+[\w. "]*class_name"?: "?(\w+)'
+        found |= set(re.findall(pair, text))
+    assert len(found) == 4, found
+    for module, name in found:
+        source = (ROOT / "python" / (module.replace(".", "/") + ".py")).read_text()
+        assert re.search(rf"^class {name}\b|import .*\b{name}\b|\b{name} =", source, re.MULTILINE)
