@@ -24,7 +24,7 @@ CCACHE = $(shell command -v ccache)
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake include src python -type f \
   -not -name '*.pyc' -not -name '*_test.cc' -not -name '*_fuzz.cc' 2>/dev/null)
 
-.PHONY: help setup demo test test-cpp test-asan test-tsan test-fuzz test-python test-server soak bench lint format \
+.PHONY: help setup wheel demo test test-cpp test-asan test-tsan test-fuzz test-python test-server soak bench lint format \
   docs clean
 
 help: ## Show this list
@@ -56,13 +56,19 @@ $(VENV)/.stamp-dev: $(VENV)/.stamp-lmcache
 
 $(VENV)/.stamp-package: $(VENV)/.stamp-lmcache $(PACKAGE_SOURCES)
 	@echo "building lmcache-aerospike into $(VENV)"
+	rm -rf build/wheel
 	CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE) CMAKE_BUILD_PARALLEL_LEVEL=$(JOBS) \
-	  $(PIP) install --no-build-isolation --no-deps --force-reinstall .
+	  $(PIP) wheel --no-build-isolation --no-deps -w build/wheel .
+	$(PIP) install --no-deps --force-reinstall build/wheel/*.whl
 	@touch $@
 
 setup: $(STAMPS)/apt-test $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Install everything for work on the project into .venv
 
 # ---- what a user runs -------------------------------------------------------------------------
+
+wheel: $(VENV)/.stamp-dev $(VENV)/.stamp-package ## A wheel in dist/ that needs neither a compiler nor libraries
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/auditwheel repair -w dist build/wheel/*.whl
+	@ls -l dist/*.whl
 
 demo: $(VENV)/.stamp-package ## Store and load real KV chunks through LMCache, against the development server
 	@$(BIN)/python examples/demo.py
@@ -133,4 +139,4 @@ docs: $(VENV)/.stamp-dev ## Build the documentation into site/, links checked
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict -q
 
 clean: ## Remove what was built, and the environment
-	rm -rf build site $(VENV)
+	rm -rf build dist site $(VENV)
