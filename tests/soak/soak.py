@@ -387,13 +387,13 @@ class Soak:
 
     def table(self) -> str:
         """For people."""
-        lines = ["   s  event           RSS MiB  fds  threads     put     get  hits  errors"]
+        lines = ["   s  event           RSS MiB  fds  threads     put     get    hits  errors"]
         for sample in self.samples:
             counts = sample.counts
             errors = sum(count for name, count in counts.items() if name.endswith("error"))
             lines.append(
                 f"{sample.seconds:4.0f}  {sample.event:14}{sample.rss / MIB:9.1f}"
                 f"{sample.descriptors:5}{sample.threads:9}{counts['put']:8}{counts['get']:8}"
-                f"{counts['get hit']:6}{errors:8}"
+                f"{counts['get hit']:8}{errors:8}"
             )
         return "\n".join(lines)
