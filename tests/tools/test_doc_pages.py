@@ -3,8 +3,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from lmcache_aerospike._l2_config import L2Options
+from lmcache_aerospike.config import AerospikeConfig, Config
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -62,3 +70,46 @@ def test_the_surfaces_that_pages_name_exist() -> None:
     for module, name in found:
         source = (ROOT / "python" / (module.replace(".", "/") + ".py")).read_text()
         assert re.search(rf"^class {name}\b|import .*\b{name}\b|\b{name} =", source, re.MULTILINE)
+
+
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def examples(language: str, mark: str) -> list[tuple[str, str]]:
+    return [
+        (page.relative_to(ROOT).as_posix(), text)
+        for page in PAGES
+        for text in re.findall(
+            rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL
+        )
+        if mark in text
+    ]
+
+
+@pytest.mark.parametrize(("page", "text"), examples("json", "adapter_params"))
+def test_options_of_an_adapter_are_accepted(page: str, text: str) -> None:
+    adapter = json.loads(text)
+    kind = L2Options if adapter["type"] == "plugin" else Config
+    assert kind.resolve(adapter["adapter_params"]) is not None
+
+
+@pytest.mark.parametrize(("page", "text"), examples("yaml", "remote_storage_plugins"))
+def test_options_of_an_instance_are_accepted(page: str, text: str) -> None:
+    settings: dict[str, Any] = yaml.safe_load(text)
+    for name in settings["remote_storage_plugins"]:
+        config = AerospikeConfig.from_extra_config(settings["extra_config"], name)
+        assert config.hosts
+
+
+def test_examples_are_found() -> None:
+    assert len(examples("json", "adapter_params")) >= 8
+    assert len(examples("yaml", "remote_storage_plugins")) >= 3
+
+
+def test_every_page_with_python_is_run() -> None:
+    runners = ("tests/python/test_doc_examples.py", "tests/python/test_metrics.py")
+    run = "".join((ROOT / runner).read_text() for runner in runners)
+    pages = [page for page in PAGES if "\n```python\n" in page.read_text()]
+    assert len(pages) >= 4
+    for page in pages:
+        assert f'"{page.relative_to(ROOT).as_posix()}"' in run, f"no test runs the blocks of {page}"
