@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,19 @@ def test_options_of_an_instance_are_accepted(page: str, text: str) -> None:
     for name in settings["remote_storage_plugins"]:
         config = AerospikeConfig.from_extra_config(settings["extra_config"], name)
         assert config.hosts
+
+
+def test_options_within_commands_are_accepted() -> None:
+    lines = [
+        line
+        for page in PAGES
+        for line in re.findall(r"^\$ .*--l2-adapter '\{.*$", page.read_text(), re.M)
+    ]
+    assert lines
+    for line in lines:
+        words = shlex.split(line)
+        adapter = json.loads(words[words.index("--l2-adapter") + 1])
+        assert Config.resolve(adapter["adapter_params"]).values["hosts"]
 
 
 def test_examples_are_found() -> None:
