@@ -106,7 +106,7 @@ def test_options_within_commands_are_accepted() -> None:
     lines = [
         line
         for page in PAGES
-        for line in re.findall(r"^\$ .*--l2-adapter '\{.*$", page.read_text(), re.M)
+        for line in re.findall(r"^\$ .*--l2-adapter '\{.*$", page.read_text(), re.MULTILINE)
     ]
     assert lines
     for line in lines:
