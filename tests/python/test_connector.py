@@ -420,7 +420,8 @@ print("ok")
 
 def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code, *arguments],
+        # Python 3.12 and later warn of every fork of a process with threads.
+        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", code, *arguments],
         capture_output=True,
         text=True,
         timeout=120,
