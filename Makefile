@@ -38,7 +38,7 @@ $(STAMPS)/apt-%: tools/debian.sh
 	@touch $@
 
 $(VENV)/.stamp-venv: $(STAMPS)/apt-build
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or later is needed")'
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed to build and test")'
 	[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV)
 	$(PIP) install 'pip>=25.1'
 	@touch $@

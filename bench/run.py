@@ -89,27 +89,33 @@ def goal_table(report: dict[str, Any]) -> str:
         [goal["by"], goal["what"], f"{goal['goal']:,}", f"{goal['reached']:,.2f}"]
         + ["yes" if goal["met"] else "no"]
         for goal in report["goals"]
-        if goal["by"] != "adapters"
+        if goal["by"] not in {"adapters", "serde"}
     ]
     return results.table(["measured by", "what", "goal", "reached", "met"], rows)
 
 
-def write_page(report: dict[str, Any], page: Path) -> None:
-    """Replaces what is between the marks of a documentation page, and the plot beside it."""
-    text = page.read_text()
-    head, begin, rest = text.partition("<!-- results -->\n")
-    _, end, tail = rest.partition("<!-- end of results -->")
+def write_between(page: Path, name: str, parts: list[str]) -> None:
+    """Replaces what is between two marks of a page."""
+    head, begin, rest = page.read_text().partition(f"<!-- {name} -->\n")
+    _, end, tail = rest.partition(f"<!-- end of {name} -->")
     if not begin or not end:
-        message = f"{page}: no marks for the results"
+        message = f"{page}: no marks for {name}"
         raise ValueError(message)
-    parts = [machine_line(report), "![Throughput](benchmarks.png)", tables(report).strip()]
-    if "serde" in report:
-        parts += ["![Serdes](serdes.png)"]
-        serde_results.plot(report["serde"], page.with_name("serdes.png"))
-    parts += ["## Goals", goal_table(report)]
     body = "\n\n".join(parts).replace("\n## ", "\n### ")
     page.write_text(head + begin + "\n" + body + "\n\n" + end + tail)
-    results.plot(report["command"], page.with_suffix(".png"))
+
+
+def write_page(report: dict[str, Any], page: Path) -> None:
+    """Replaces the results on a documentation page that this run has, and the plots beside it."""
+    if "serde" in report:
+        parts = [machine_line(report), "![Serdes](serdes.png)"]
+        write_between(page, "serdes", [*parts, serde_results.tables(report["serde"])])
+        serde_results.plot(report["serde"], page.with_name("serdes.png"))
+    if "command" in report:
+        rest = {key: value for key, value in report.items() if key != "serde"}
+        parts = [machine_line(report), "![Throughput](benchmarks.png)", tables(rest).strip()]
+        write_between(page, "results", [*parts, "## Goals", goal_table(rest)])
+        results.plot(report["command"], page.with_suffix(".png"))
 
 
 def parse_arguments() -> argparse.Namespace:
