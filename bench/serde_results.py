@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import json
+import math
 import select
 import statistics
 import struct
@@ -344,12 +345,23 @@ def plot(report: Mapping[str, Any], path: Path) -> None:
 
     rows = report["quality"]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4.2), constrained_layout=True)
+    labels: dict[tuple[float, float], list[str]] = {}
     for row in rows:
+        size = row["bytes_per_element"]
         for side, mark in (("K", "o"), ("V", "s")):
             error = max(row[side]["rms"], 1e-4)
-            left.plot(row["bytes_per_element"], error, mark, color="C0" if side == "K" else "C1")
-            if side == "K":
-                left.annotate(row["name"], (row["bytes_per_element"], error), fontsize=7)
+            left.plot(size, error, mark, color="C0" if side == "K" else "C1")
+        place = round(size, 1), round(math.log10(max(row["V"]["rms"], 1e-4)), 1)
+        labels.setdefault(place, []).append(row["name"])
+    for (size, error), names_there in labels.items():
+        left.annotate(
+            "\n".join(names_there),
+            (size, 10**error),
+            xytext=(7, 5),
+            textcoords="offset points",
+            fontsize=7,
+            ha="left" if size < 1.9 else "right",
+        )
     left.set_yscale("log")
     left.set_xlabel("bytes per element (raw: 2)")
     left.set_ylabel("RMS error (bottom: none); circle K, square V")
