@@ -23,14 +23,10 @@ struct Builtin {
 };
 
 constexpr Builtin kBuiltins[] = {
-    {"aesgcm", serde::make_aesgcm},
-    {"chain", serde::make_chain},
-    {"checksum", serde::make_checksum},
-    {"fp8", serde::make_fp8},
-    {"int4", serde::make_int4},
-    {"int8", serde::make_int8},
-    {"k16v8", serde::make_k16v8},
-    {"lossless", serde::make_lossless},
+    {"aesgcm", serde::make_aesgcm},     {"chain", serde::make_chain},
+    {"checksum", serde::make_checksum}, {"fp8", serde::make_fp8},
+    {"int4", serde::make_int4},         {"int8", serde::make_int8},
+    {"k16v8", serde::make_k16v8},       {"lossless", serde::make_lossless},
 };
 
 Result<std::unique_ptr<SerdeProcessor>> make_processor(const Builtin& builtin, SerdeParams params) {
