@@ -16,4 +16,5 @@ endforeach()
 add_library(check_headers OBJECT EXCLUDE_FROM_ALL ${includers})
 target_link_libraries(check_headers PRIVATE aerokv_options aerokv::xxhash aerokv::isal
                                             aerokv::crypt OpenSSL::Crypto)
+target_compile_definitions(check_headers PRIVATE AEROKV_SOURCE_DIR="${PROJECT_SOURCE_DIR}") # tests
 set_target_properties(check_headers PROPERTIES EXPORT_COMPILE_COMMANDS OFF)

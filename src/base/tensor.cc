@@ -72,12 +72,12 @@ std::string layout_text(const Layout& layout) {
   for (const TensorLayout& tensor : layout) {
     if (!text.empty()) text += " + ";
     text += dtype_name(tensor.dtype);
-    text += "[";
+    text += '[';
     for (size_t i = 0; i < tensor.shape.size(); ++i) {
       if (i > 0) text += ", ";
       text += std::to_string(tensor.shape[i]);
     }
-    text += "]";
+    text += ']';
   }
   return text.empty() ? "no tensors" : text;
 }

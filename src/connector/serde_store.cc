@@ -79,7 +79,7 @@ class SerdeStore::OpenBatch {
     // acq_rel: the thread that takes the last one sees every result and every decoded byte.
     if (left_.fetch_sub(1, std::memory_order_acq_rel) > 1) return;
     const BatchDone done = std::move(done_);
-    done(std::move(results_));
+    done(std::exchange(results_, {}));
   }
   void fail(size_t index, Status status) {
     ItemResult result;

@@ -106,8 +106,8 @@ class Connection {
   bool mute_ = false;  // reads on, answers nothing more
   bool close_after_flush_ = false;
   bool ended_ = false;
-  uint32_t interest_ = 0;
   bool link_is_busy_ = false;  // a timer tells when it is free
+  uint32_t interest_ = 0;
 };
 
 }  // namespace aerokv::devserver
