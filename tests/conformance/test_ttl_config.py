@@ -74,7 +74,7 @@ def test_both_clients_see_an_object_end():
         options = {"default_ttl_seconds": 1, "segment_ttl_grace_seconds": 1}
         with Store(cluster.server.hosts, set_name=SET, **options) as store:
             store.put("key", random_bytes(1, 2 * MIB))
-            plugin = Plugin(cluster.client, "kv_chunks")
+            plugin = Plugin(cluster.client, SET)
             assert plugin.get("key") is not None
             deadline = time.monotonic() + 10
             while store.exists("key"):
