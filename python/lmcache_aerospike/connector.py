@@ -31,7 +31,9 @@ __all__ = ["AerospikeRemoteConnector"]
 
 logger = logging.getLogger("lmcache_aerospike")
 
-_Keys = list[str]  # in the class, `list` is its method
+# In the class, `list` is its method.
+_Keys = list[str]
+_Errors = list[AerospikeConnectorError | None]
 
 _PLUGIN: Final = "aerospike"
 _PING_KEY: Final = "lmcache-aerospike-ping"
@@ -297,15 +299,15 @@ class AerospikeRemoteConnector(RemoteConnector):  # type: ignore[misc]
         if keys:
             await self._put("batched_put", keys, memory_objs)
 
-    async def _put(
+    async def put_each(
         self,
-        operation: str,
         keys: Sequence[HasText],
         memory_objs: Sequence[Any],
         ttl_seconds: int | None = None,
         pin: bool = False,
-    ) -> None:
-        self._check_open(operation)
+    ) -> _Errors:
+        """Stores chunks, all at once, each on its own; the error of each that was not stored."""
+        self._check_open("put")
         buffers = [memory.byte_array for memory in memory_objs]
         metadata = None
         if self.save_chunk_meta:
@@ -324,7 +326,7 @@ class AerospikeRemoteConnector(RemoteConnector):  # type: ignore[misc]
         texts = [logical_key(key) for key in keys]
         future = self._store.put(texts, buffers, metadata, let_go, ttl_seconds, pin)
         try:
-            results = await future
+            return [error for _, _, _, error in await future]
         except asyncio.CancelledError:
             # The caller lets go of its objects now. If the engine still reads them, they are held
             # until it has ended; that may have happened between the cancellation and this line.
@@ -333,7 +335,18 @@ class AerospikeRemoteConnector(RemoteConnector):  # type: ignore[misc]
                     memory.ref_count_up()
                     held.append(memory)
             raise
-        errors = [error for _, _, _, error in results if error is not None]
+
+    async def _put(
+        self,
+        operation: str,
+        keys: Sequence[HasText],
+        memory_objs: Sequence[Any],
+        ttl_seconds: int | None = None,
+        pin: bool = False,
+    ) -> None:
+        self._check_open(operation)
+        found = await self.put_each(keys, memory_objs, ttl_seconds, pin)
+        errors = [error for error in found if error is not None]
         if errors:
             attempt = f"{operation}: {len(errors)} of {len(keys)}"
             raise map_aerospike_error(attempt, errors[0])

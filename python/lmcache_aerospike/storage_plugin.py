@@ -24,7 +24,6 @@ from lmcache_aerospike.config import AerospikeConfig
 from lmcache_aerospike.connector import AerospikeRemoteConnector
 from lmcache_aerospike.errors import AerospikeConfigError, AerospikeConnectorError, ClosedError
 from lmcache_aerospike.keys import logical_key
-from lmcache_aerospike.serde import build_remote_metadata
 
 __all__ = ["AerospikeStoragePlugin"]
 
@@ -41,35 +40,6 @@ _Key = Any
 
 class _Connector(AerospikeRemoteConnector):
     """The remote connector, with what only this backend asks for."""
-
-    async def put_each(
-        self, keys: Sequence[_Key], memory_objs: Sequence[_Memory]
-    ) -> list[AerospikeConnectorError | None]:
-        """Stores chunks, all at once, each on its own; the error of each that was not stored."""
-        self._check_open("put")
-        buffers = [memory.byte_array for memory in memory_objs]
-        metadata = None
-        if self.save_chunk_meta:
-            metadata = [build_remote_metadata(memory).serialize() for memory in memory_objs]
-            for one, buffer in zip(metadata, buffers, strict=True):
-                self._loader.expect(one, len(buffer))
-        held: list[_Memory] = []
-
-        def let_go() -> None:
-            while held:
-                held.pop().ref_count_down()
-
-        names = [logical_key(key) for key in keys]
-        future = self._store.put(names, buffers, metadata, let_go)
-        try:
-            return [error for _, _, _, error in await future]
-        except asyncio.CancelledError:
-            # The caller lets go of its objects now, while the engine still reads them.
-            if future.cancelled():
-                for memory in memory_objs:
-                    memory.ref_count_up()
-                    held.append(memory)
-            raise
 
     @property
     def store(self) -> EngineStore:

@@ -7,6 +7,7 @@ import asyncio
 import gc
 import os
 import random
+import select
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -110,6 +111,27 @@ def test_a_cancelled_store_keeps_its_memory_until_the_engine_let_go(
 
     made.run(cancel())
     assert made.take("k") is not None
+
+
+def test_a_store_that_is_cancelled_as_it_ends_releases_its_memory(world: Worlds) -> None:
+    made = world()
+    memory = made.chunk()
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(made.connector.put_each([FakeKey("k")], [memory]))
+        await asyncio.sleep(0)
+        _, channel = made.connector._store._channel()
+        assert select.select([channel.native.event_fd()], [], [], 10)[0]
+        # In the next turn of the loop this line comes first, then the engine's completion, and the
+        # cancellation reaches the store only after that.
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        memory.ref_count_down()  # what LMCache does
+        await ended(lambda: memory.refs == 0)
+
+    made.run(cancel())
 
 
 def test_close_ends_what_is_under_way_and_releases_its_memory(
