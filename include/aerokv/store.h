@@ -84,9 +84,9 @@ struct Item {
   /// with another serde, or with one where none is expected, is a miss (MissReason::other_serde).
   std::string_view serde{};
   uint64_t raw_bytes = 0;
-  /// get: the payload is probably shorter than `target`. Its meta record is asked for before any
+  /// get: the payload may be shorter than `target`. Its meta record is asked for before any
   /// segment, since segments cut for another size would come in vain.
-  bool is_shorter = false;
+  bool size_is_unknown = false;
 };
 
 /// hit: loaded, stored, present, removed, touched. miss: not there, or damaged; a normal outcome.

@@ -17,7 +17,6 @@ constexpr uint64_t kGroupBytes = 1 << 20;
 constexpr size_t kGroupItemsMax = 64;
 
 constexpr uint64_t kIdleScratchBytesMax = 128 << 20;
-constexpr int64_t kWorkersMax = 256;
 
 // Frames of one scratch buffer lie cache lines apart.
 constexpr uint64_t kAlignment = 64;
@@ -30,39 +29,19 @@ constexpr size_t index_of(Operation operation) {
   return static_cast<size_t>(operation);
 }
 
-/// The bytes behind hex digits, nothing if there is another character.
-std::string from_hex(std::string_view text) {
-  const auto digit = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return -1;
-  };
-  std::string bytes;
-  for (size_t i = 0; i + 1 < text.size(); i += 2) {
-    const int high = digit(text[i]), low = digit(text[i + 1]);
-    if (high < 0 || low < 0) return {};
-    bytes += static_cast<char>(high * 16 + low);
+/// What a transform says, also if it throws: a pool's thread must not take the process down.
+template <typename T, typename Transform>
+T guarded(const Transform& transform) {
+  try {
+    return transform();
+  } catch (const std::exception& error) {
+    return Status(Code::internal, std::string("serde: ") + error.what());
+  } catch (...) {
+    return Status(Code::internal, "serde: an exception of unknown type");
   }
-  return bytes;
 }
 
 }  // namespace
-
-SerdeKey serde_key_of(std::string_view key) {
-  constexpr size_t kHashField = 3;
-  std::string_view rest = key;
-  for (size_t i = 0; i < kHashField; ++i) {
-    const size_t at = rest.find('@');
-    if (at == std::string_view::npos) return {std::string(key), {}};
-    rest.remove_prefix(at + 1);
-  }
-  const size_t end = rest.find('@');
-  SerdeKey out;
-  out.chunk_hash = from_hex(rest.substr(0, end));
-  if (out.chunk_hash.empty()) out.chunk_hash = key;
-  if (end != std::string_view::npos) out.cache_salt = rest.substr(end + 1);
-  return out;
-}
 
 /// A submitted batch; its groups report item by item, from any thread.
 class SerdeStore::OpenBatch {
@@ -182,8 +161,10 @@ class SerdeStore::PutGroup final : public Group {
     }
     const Item& source = item(members_[unit]);
     const Layout layout = store_.layout_of(source.payload.size());
-    encoded_[unit] = store_.serde_.serializer->serialize(
-        {layout, source.payload}, frame(members_[unit]), serde_key_of(source.key), parallel);
+    encoded_[unit] = guarded<Result<size_t>>([&] {
+      return store_.serde_.serializer->serialize({layout, source.payload}, frame(members_[unit]),
+                                                 serde_key_of(source.key), parallel);
+    });
   }
 
   /// Stores what was encoded.
@@ -242,7 +223,7 @@ class SerdeStore::GetGroup final : public Group {
       out.key = item(member).key;
       out.target = frame(member);
       out.serde = store_.serde_.tag;
-      out.is_shorter = !store_.serde_.serializer->is_exact_size();
+      out.size_is_unknown = !store_.serde_.serializer->is_exact_size();
     }
     store_.inner_->submit(
         Operation::get, std::move(items),
@@ -297,10 +278,12 @@ class SerdeStore::GetGroup final : public Group {
       status = {Code::corruption, std::to_string(raw) + " bytes are no whole number of " +
                                       std::string(dtype_name(store_.dtype_)) + " elements"};
     } else {
-      status = store_.serde_.deserializer->deserialize(
-          frame(member).first(static_cast<size_t>(result.bytes)),
-          {layout, item(member).target.first(static_cast<size_t>(raw))},
-          serde_key_of(item(member).key), parallel);
+      status = guarded<Status>([&] {
+        return store_.serde_.deserializer->deserialize(
+            frame(member).first(static_cast<size_t>(result.bytes)),
+            {layout, item(member).target.first(static_cast<size_t>(raw))},
+            serde_key_of(item(member).key), parallel);
+      });
     }
     if (status.ok()) {
       result.bytes = raw;
@@ -490,86 +473,6 @@ StoreStats SerdeStore::stats() const {
   stats.misses_by_reason[static_cast<size_t>(MissReason::undecodable)] += undecodable;
   stats.misses_by_reason[static_cast<size_t>(MissReason::too_large)] += too_large;
   return stats;
-}
-
-namespace {
-
-/// Takes a parameter that belongs to the store, not to the serde.
-std::optional<SerdeValue> take(SerdeParams& params, const std::string& name) {
-  const auto found = params.find(name);
-  if (found == params.end()) return std::nullopt;
-  SerdeValue value = std::move(found->second);
-  params.erase(found);
-  return value;
-}
-
-bool takes_bytes_as_bytes(const SerdeConfig& config) {
-  return config.type == "checksum" || config.type == "aesgcm";
-}
-
-Result<DType> dtype_of(SerdeConfig& config) {
-  const std::optional<SerdeValue> value = take(config.params, "dtype");
-  if (!value) {
-    if (takes_bytes_as_bytes(config)) return DType::uint8;
-    return Status(Code::invalid, "serde " + config.type +
-                                     ": dtype: missing, expected the element type of the KV "
-                                     "cache, such as bfloat16");
-  }
-  const auto* name = std::get_if<std::string>(&*value);
-  const std::optional<DType> dtype = name == nullptr ? std::nullopt : parse_dtype(*name);
-  if (!dtype) {
-    return Status(Code::invalid, "serde " + config.type +
-                                     ": dtype: expected a name such as bfloat16, float16, float32");
-  }
-  return *dtype;
-}
-
-Result<size_t> workers_of(SerdeConfig& config) {
-  const std::optional<SerdeValue> value = take(config.params, "max_workers");
-  if (!value) return std::clamp<size_t>(std::thread::hardware_concurrency(), 1, 4);
-  const auto* number = std::get_if<int64_t>(&*value);
-  if (number == nullptr || *number < 1 || *number > kWorkersMax) {
-    return Status(Code::invalid, "serde " + config.type + ": max_workers: expected 1 to " +
-                                     std::to_string(kWorkersMax));
-  }
-  return static_cast<size_t>(*number);
-}
-
-Status check_shapeless(const SerdeConfig& config) {
-  for (const char* name : {"int8", "int4", "k16v8"}) {
-    if (config.type != name) continue;
-    return {Code::invalid,
-            "serde " + config.type +
-                ": needs the shape of the tensor, which a connector does not know; use it as "
-                "LMCache's serde \"aerospike_" +
-                config.type + "\""};
-  }
-  const auto stages = config.params.find("stages");
-  if (config.type != "chain" || stages == config.params.end()) return {};
-  const auto* list = std::get_if<std::vector<SerdeConfig>>(&stages->second);
-  if (list == nullptr) return {};  // make_serde() says what is wrong
-  for (const SerdeConfig& stage : *list) AEROKV_TRY(check_shapeless(stage));
-  return {};
-}
-
-}  // namespace
-
-Result<std::unique_ptr<Store>> make_serde_store(std::unique_ptr<Store> inner, SerdeConfig config) {
-  AEROKV_TRY(check_shapeless(config));
-  const Result<DType> dtype = dtype_of(config);
-  if (!dtype) return dtype.error();
-  const Result<size_t> workers = workers_of(config);
-  if (!workers) return workers.error();
-  Result<Serde> serde = make_serde(config);
-  if (!serde) return serde.error();
-  // Says early what would fail with the first object.
-  const Result<size_t> size =
-      serde->serializer->estimate_serialized_size({{*dtype, {int64_t{256}}}});
-  if (!size) return size.error().with_context("serde " + config.type);
-  Result<std::unique_ptr<serde::WorkerPool>> pool = serde::WorkerPool::start(*workers);
-  if (!pool) return pool.error();
-  return std::unique_ptr<Store>(
-      std::make_unique<SerdeStore>(std::move(inner), *std::move(serde), *dtype, *std::move(pool)));
 }
 
 }  // namespace aerokv

@@ -5,7 +5,9 @@
 #include <array>
 #include <optional>
 
+#include "base/hex.h"
 #include "store/meta_record.h"
+#include "store/meta_wait.h"
 #include "store/partition_scan.h"
 #include "store/record_commands.h"
 #include "store/row_batch.h"
@@ -68,26 +70,11 @@ std::optional<ObjectInfo> object_of(const ScannedRecord& record) {
   }
   const std::optional<RecordName> name = parse_user_key(record.user_key);
   if (name && name->kind == RecordKind::meta) object.key = name->logical_key;
-  object.digest = hex(record.digest);
+  object.digest = to_hex(record.digest);
   object.generation = record.generation;
   object.expires_in = expires_in(record.void_time);
   return object;
 }
-
-/// Waits for one meta read.
-class MetaWait final : private CommandOwner {
- public:
-  explicit MetaWait(Context& context) : get(context, *this) {}
-  void run(client::Client& client) {
-    client.submit(&get);
-    latch_.wait();
-  }
-  MetaGet get;
-
- private:
-  void command_done() override { latch_.count_down(); }
-  Latch latch_{1};
-};
 
 std::vector<RowResult> look_at(const std::shared_ptr<Context>& context,
                                std::vector<RowBatch::Row> rows, TimePoint deadline) {
@@ -139,7 +126,7 @@ Result<ObjectDetails> inspect_object(const std::shared_ptr<Context>& context,
 
   ObjectDetails details;
   details.info.key = key;
-  details.info.digest = hex(wait.get.digest());
+  details.info.digest = to_hex(wait.get.digest());
   details.info.bytes = meta->plan.total_bytes;
   details.info.segment_count = meta->plan.segment_count;
   details.info.segment_bytes = meta->plan.segment_bytes;
@@ -167,7 +154,7 @@ Result<ObjectDetails> inspect_object(const std::shared_ptr<Context>& context,
     if (!found[i].status.ok()) return found[i].status;
     RecordInfo& record = details.records.emplace_back();
     record.user_key = names[i];
-    record.digest = hex(digests[i]);
+    record.digest = to_hex(digests[i]);
     record.present = found[i].is_found();
     record.generation = found[i].generation;
     record.expires_in = expires_in(found[i].void_time);

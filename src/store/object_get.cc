@@ -28,7 +28,7 @@ void ObjectGet::start(std::shared_ptr<Batch> batch, size_t index,
                       std::vector<client::Command*>& commands) {
   auto* object = new ObjectGet(std::move(batch), index);  // deleted by finish()
   const uint64_t bytes = object->target_.size();
-  if (object->batch_->item(index).is_shorter) {
+  if (object->batch_->item(index).size_is_unknown) {
     return object->plan_wave({1, bytes, bytes}, commands);
   }
   Result<SegmentPlan> plan = plan_segments(bytes, object->context_.limits()->segments);

@@ -178,16 +178,6 @@ Status scan_partitions(Context& context, std::vector<uint16_t> partitions, const
   return partitions.empty() ? Status() : failure;
 }
 
-std::string hex(Bytes bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const std::byte byte : bytes) {
-    text += kDigits[std::to_integer<size_t>(byte) >> 4];
-    text += kDigits[std::to_integer<size_t>(byte) & 15];
-  }
-  return text;
-}
-
 int64_t expires_in(uint32_t void_time) {
   if (void_time == 0) return -1;
   return std::max<int64_t>(0, int64_t{void_time} + kServerEpochSeconds - unix_seconds());

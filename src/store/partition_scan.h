@@ -64,9 +64,6 @@ struct ScanForm {
 Status scan_partitions(Context& context, std::vector<uint16_t> partitions, const ScanForm& form,
                        const std::function<void(ScannedRecord&&)>& visit);
 
-/// Forty hex digits.
-std::string hex(Bytes bytes);
-
 /// Seconds from now until a record's void-time; -1 = never.
 int64_t expires_in(uint32_t void_time);
 

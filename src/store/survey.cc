@@ -2,7 +2,10 @@
 #include "store/survey.h"
 
 #include <algorithm>
+#include <cstring>
 
+#include "base/hex.h"
+#include "store/meta_wait.h"
 #include "store/record_commands.h"
 #include "store/row_batch.h"
 
@@ -37,7 +40,7 @@ Result<std::unique_ptr<Survey>> Survey::open(StoreOptions options, SurveyOptions
 }
 
 std::string record_digest(const std::string& set_name, const std::string& user_key) {
-  return store::hex(wire::compute_digest(set_name, user_key));
+  return to_hex(wire::compute_digest(set_name, user_key));
 }
 
 namespace store {
@@ -70,40 +73,16 @@ bool has_bin(const ScannedRecord& record, std::string_view name) {
 }
 
 RecordVersion version_of(const wire::Digest& digest, uint32_t generation) {
-  return {hex(digest), generation};
+  return {to_hex(digest), generation};
 }
 
 std::optional<wire::Digest> parse_digest(std::string_view text) {
   wire::Digest digest{};
-  if (text.size() != 2 * digest.size()) return std::nullopt;
-  const auto value = [](char c) {
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return -1;
-  };
-  for (size_t i = 0; i < digest.size(); ++i) {
-    const int high = value(text[2 * i]);
-    const int low = value(text[2 * i + 1]);
-    if (high < 0 || low < 0) return std::nullopt;
-    digest[i] = static_cast<std::byte>(high * 16 + low);
-  }
+  const std::optional<std::string> bytes = from_hex(text);
+  if (!bytes || bytes->size() != digest.size()) return std::nullopt;
+  std::memcpy(digest.data(), bytes->data(), digest.size());
   return digest;
 }
-
-/// Waits for one meta read.
-class MetaLook final : private CommandOwner {
- public:
-  explicit MetaLook(Context& context) : get(context, *this) {}
-  void run(client::Client& client) {
-    client.submit(&get);
-    latch_.wait();
-  }
-  MetaGet get;
-
- private:
-  void command_done() override { latch_.count_down(); }
-  Latch latch_{1};
-};
 
 std::vector<RowResult> run_rows(Context& context, RowBatch::Template::Kind kind,
                                 std::string_view bin, std::vector<RowBatch::Row> rows,
@@ -310,7 +289,7 @@ void SetSurvey::close_part() {
 
 /// Reads a suspect once more, the meta record first: what was stored or renewed meanwhile is fine.
 void SetSurvey::examine(const Suspect& suspect) {
-  MetaLook look(*context_);
+  MetaWait look(*context_);
   look.get.prepare(suspect.digest, false, patient_deadline(*context_), 0);
   look.run(*context_->client);
   if (look.get.is_missing()) return;

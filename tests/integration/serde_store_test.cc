@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kSegment = 983040;
 
 /// Halves bytes in pairs: [a, a] -> [a ^ 0x5A]; anything else cannot be encoded. The frame starts
-/// with a magic byte. A source that starts with 0xEE is refused; a frame that does is not decoded.
+/// with a magic byte. A source that starts with 0xEE throws, and so does a frame that starts with
+/// T.
 class Halving final : public Serializer, public Deserializer {
  public:
   Result<size_t> estimate_serialized_size(const Layout& layout) const override {
@@ -40,7 +41,7 @@ class Halving final : public Serializer, public Deserializer {
       }
     });
     --encoding;
-    if (half > 0 && src.bytes[0] == std::byte{0xEE}) ok = false;
+    if (half > 0 && src.bytes[0] == std::byte{0xEE}) throw std::runtime_error("told to throw");
     if (!ok) return Status(Code::invalid, "halving: not pairs");
     return half + 1;
   }
@@ -48,6 +49,7 @@ class Halving final : public Serializer, public Deserializer {
   Status decode(Bytes src, const MutableObjectView& dst, const SerdeKey&,
                 Parallel&) const override {
     const size_t half = dst.bytes.size() / 2;
+    if (src[0] == std::byte{'T'}) throw std::bad_alloc();
     if (src.size() < half + 1 || src[0] != std::byte{'H'}) {
       return {Code::corruption, "halving: not a frame"};
     }
@@ -223,6 +225,27 @@ TEST_F(SerdeStoreTest, WhatCannotBeDecodedIsAMissAndAbsentFromThenOn) {
   EXPECT_EQ(stats.operations[static_cast<size_t>(Operation::get)].hits, 1U);
   EXPECT_EQ(stats.operations[static_cast<size_t>(Operation::get)].misses, 1U);
   EXPECT_EQ(bits_of(run(*store_, Operation::exists, {key_item("forged"), key_item("good")})), "01");
+}
+
+TEST_F(SerdeStoreTest, ATransformThatThrowsFailsItsObjectAlone) {
+  Buffer bad = pairs(64, 1);
+  bad[0] = bad[1] = std::byte{0xEE};
+  const Buffer good = pairs(64, 2);
+  const std::vector<ItemResult> stored =
+      run(*store_, Operation::put, {put_item("bad", bad), put_item("good", good)});
+  EXPECT_EQ(bits_of(stored), "E1");
+  EXPECT_EQ(stored[0].status.code(), Code::internal);
+  EXPECT_NE(stored[0].status.message().find("told to throw"), std::string::npos);
+  const Buffer frame(33, std::byte{'T'});
+  Item forged = put_item("forged", frame);
+  forged.serde = "halving";
+  forged.raw_bytes = 64;
+  run(*raw_, Operation::put, {forged});
+  Buffer target(64), other(64);
+  EXPECT_EQ(
+      bits_of(run(*store_, Operation::get, {get_item("forged", target), get_item("good", other)})),
+      "01");
+  EXPECT_EQ(other, good);
 }
 
 TEST_F(SerdeStoreTest, RawSizesOfStrangersAreChecked) {
