@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import subprocess
 import sys
 import warnings
+import zlib
 from collections.abc import Callable, Iterator
 
 import given_server
@@ -49,6 +51,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"{passed} passed; {reasons.total()} need a development server:")
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count:5}  {reason}")
+
+
+@pytest.fixture
+def set_name(request: pytest.FixtureRequest) -> str:
+    """A set for this test alone."""
+    name = re.sub(r"[^\w-]", "_", request.node.name)
+    return f"{name[:40]}_{zlib.crc32(request.node.nodeid.encode()):08x}"
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ def test_remote_bench(tmp_path: Path) -> None:
         timeout=120,
     )
     report = json.loads(path.read_text())
-    # The goal is 0.9; machines that run tests are busy with other things.
+    # How fast is what `remote_bench.py --check` judges, on a quiet machine.
     assert report["loads"]["ratio"] > 0, done.stdout
     assert report["lookup"]["round_trips"] < 3, done.stdout
     assert "round trips" in done.stdout

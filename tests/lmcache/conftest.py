@@ -3,9 +3,7 @@
 
 from __future__ import annotations
 
-import re
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,13 +58,6 @@ def server(node: _native.DevServer) -> Iterator[_native.DevServer]:
     """The shared server; the faults that a test adds end with the test."""
     yield node
     node.clear_faults()
-
-
-@pytest.fixture
-def set_name(request: pytest.FixtureRequest) -> str:
-    """A set for this test alone."""
-    name = re.sub(r"[^\w-]", "_", request.node.name)
-    return f"{name[:40]}_{zlib.crc32(request.node.nodeid.encode()):08x}"
 
 
 @pytest.fixture

@@ -4,10 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import threading
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -43,12 +41,6 @@ def remote_node() -> Iterator[_native.DevServer]:
 def server(remote_node: _native.DevServer) -> Iterator[_native.DevServer]:
     yield remote_node
     remote_node.clear_faults()
-
-
-@pytest.fixture
-def set_name(request: pytest.FixtureRequest) -> str:
-    name = re.sub(r"[^\w-]", "_", request.node.name)
-    return f"{name[:40]}_{zlib.crc32(request.node.nodeid.encode()):08x}"
 
 
 @pytest.fixture(scope="session")

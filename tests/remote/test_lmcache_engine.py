@@ -3,10 +3,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +11,7 @@ import pytest
 from lmcache.v1.config import LMCacheEngineConfig
 from lmcache.v1.storage_backend.connector import CreateConnector
 from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend
+from programs import run_program
 from remote_world import metadata_of
 
 from lmcache_aerospike import AerospikeRemoteConnector, _native
@@ -23,17 +21,8 @@ GUIDE = HERE.parents[1] / "docs" / "guides" / "lmcache.md"
 
 
 def test_store_lookup_retrieve_remove_and_an_outage() -> None:
-    paths = [str(HERE), *filter(None, sys.path)]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(HERE / "engine_program.py")],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
+    done = run_program(HERE / "engine_program.py", 240, PYTHONHASHSEED="0")
     lines = done.stdout.splitlines()
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "done" in lines
     assert len([line for line in lines if line.startswith("ok ")]) == 45
 

@@ -4,11 +4,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import select
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +16,7 @@ import torch
 from lmcache.v1.config import LMCacheEngineConfig
 from lmcache.v1.storage_backend import CreateStorageBackends
 from lmcache.v1.storage_backend.local_cpu_backend import LocalCPUBackend
+from programs import run_program
 from remote_world import FAST, HIDDEN, LAYERS, TOKENS, key_of, metadata_of, same, tensor_of
 
 from lmcache_aerospike import Store, _native
@@ -333,16 +331,7 @@ def test_the_configuration_of_the_guide_works(server, remote_loop, tmp_path):
 
 
 def test_lmcaches_engine_stores_and_retrieves_through_it():
-    paths = [str(HERE), *filter(None, sys.path)]
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(HERE / "storage_engine_program.py")],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "PYTHONHASHSEED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = run_program(HERE / "storage_engine_program.py", 120, PYTHONHASHSEED="0")
     lines = done.stdout.splitlines()
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert "done" in lines
     assert len([line for line in lines if line.startswith("ok ")]) == 11

@@ -10,10 +10,10 @@ import itertools
 import os
 import random
 import statistics
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
+from programs import run_program
 from soak import MIB, Sample, Soak, resources
 
 from lmcache_aerospike import _log
@@ -33,21 +33,8 @@ DESCRIPTORS_MARGIN = 16
 @pytest.mark.timeout(SECONDS * 2 + 120)
 def test_soak() -> None:
     # In a process of its own: what other tests have left in this one moves its memory, too.
-    done = subprocess.run(
-        [sys.executable, __file__],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS * 2 + 100,
-        env={
-            **os.environ,
-            "SOAK_S": str(SECONDS),
-            "SOAK_SEED": str(SEED),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        },
-    )
+    done = run_program(Path(__file__), SECONDS * 2 + 100, SOAK_S=str(SECONDS), SOAK_SEED=str(SEED))
     print(done.stdout)
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
 
 
 def run_soak() -> None:

@@ -8,9 +8,7 @@ answer, the server does.
 from __future__ import annotations
 
 import asyncio
-import re
 import warnings
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -48,12 +46,6 @@ def server(unit_node: _native.DevServer) -> Iterator[_native.DevServer]:
     """A server whose records are small, so that small objects have segments of up to 64 KiB."""
     yield unit_node
     unit_node.clear_faults()
-
-
-@pytest.fixture
-def set_name(request: pytest.FixtureRequest) -> str:
-    name = re.sub(r"[^\w-]", "_", request.node.name)
-    return f"{name[:40]}_{zlib.crc32(request.node.nodeid.encode()):08x}"
 
 
 @pytest.fixture
