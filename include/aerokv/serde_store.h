@@ -10,7 +10,7 @@
 
 namespace aerokv {
 
-/// A store over `inner` that serializes what is put and deserializes what is got, on threads of its
+/// Opens a store that serializes what is put and deserializes what is got, on threads of its
 /// own, while other objects of the batch are on the wire. Every other operation is passed on.
 ///
 /// Payloads and targets are the raw bytes of a KV tensor, of which only the element type is known;
@@ -26,7 +26,8 @@ namespace aerokv {
 /// processor, at most 4). The tenant of a key (SerdeKey) is read from LMCache's key text: model,
 /// rank, group and hash, separated by '@', then the salt; other texts have no tenant.
 ///
-/// Errors: invalid (a parameter, named), overloaded (no threads).
-Result<std::unique_ptr<Store>> make_serde_store(std::unique_ptr<Store> inner, SerdeConfig config);
+/// Errors: invalid (a parameter, named; told before the cluster is asked), overloaded (no threads),
+/// and those of Store::open().
+Result<std::unique_ptr<Store>> open_serde_store(StoreOptions options, SerdeConfig config);
 
 }  // namespace aerokv

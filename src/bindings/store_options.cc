@@ -117,10 +117,8 @@ std::shared_ptr<Store> open_store(const nb::dict& options) {
   std::optional<Result<std::unique_ptr<Store>>> opened;
   {
     const GilReleased released;
-    opened.emplace(Store::open(std::move(parsed)));
-    if (serde && opened->has_value()) {
-      opened.emplace(make_serde_store(*std::move(*opened), *std::move(serde)));
-    }
+    opened.emplace(serde ? open_serde_store(std::move(parsed), *std::move(serde))
+                         : Store::open(std::move(parsed)));
   }
   if (!opened->has_value()) raise(opened->error(), During::open);
   return count_in_totals(std::move(*opened).value());

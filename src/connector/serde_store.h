@@ -15,10 +15,10 @@
 
 namespace aerokv {
 
-/// The chunk hash and the tenant in a key text of LMCache; see make_serde_store().
+/// The chunk hash and the tenant in a key text of LMCache; see open_serde_store().
 SerdeKey serde_key_of(std::string_view key);
 
-/// The Store that make_serde_store() makes.
+/// The Store that open_serde_store() makes.
 ///
 /// A batch is cut into groups of neighbours, about a mebibyte each. A group of puts is encoded by
 /// the pool and then stored; a group of gets is loaded and then decoded by the pool. Groups begin

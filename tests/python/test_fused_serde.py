@@ -131,6 +131,11 @@ def test_faults_of_the_configuration_are_told(hosts: str, serde: object, reason:
         AerospikeNativeConnector(hosts=hosts, serde=serde)
 
 
+def test_a_bad_serde_is_told_without_a_cluster() -> None:
+    with pytest.raises(AerospikeConfigError, match="dtype: missing"):
+        AerospikeNativeConnector(hosts="127.0.0.1:1", serde={"type": "fp8"})
+
+
 def test_json_text_is_as_good_as_a_mapping() -> None:
     serde = SERDES["chain"]
     given = Config.resolve({"hosts": "h", "serde": json.dumps(serde)})

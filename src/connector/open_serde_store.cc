@@ -72,9 +72,14 @@ Status check_shapeless(const SerdeConfig& config) {
   return {};
 }
 
-}  // namespace
+/// A configuration that was checked and taken apart.
+struct Resolved {
+  Serde serde;
+  DType dtype;
+  size_t workers;
+};
 
-Result<std::unique_ptr<Store>> make_serde_store(std::unique_ptr<Store> inner, SerdeConfig config) {
+Result<Resolved> resolve(SerdeConfig config) {
   AEROKV_TRY(check_shapeless(config));
   const Result<DType> dtype = dtype_of(config);
   if (!dtype) return dtype.error();
@@ -86,10 +91,21 @@ Result<std::unique_ptr<Store>> make_serde_store(std::unique_ptr<Store> inner, Se
   const Result<size_t> size =
       serde->serializer->estimate_serialized_size({{*dtype, {int64_t{256}}}});
   if (!size) return size.error().with_context("serde " + config.type);
-  Result<std::unique_ptr<serde::WorkerPool>> pool = serde::WorkerPool::start(*workers);
+  return Resolved{*std::move(serde), *dtype, *workers};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Store>> open_serde_store(StoreOptions options, SerdeConfig config) {
+  // The serde first: what is wrong with it is told whether or not the cluster can be reached.
+  Result<Resolved> resolved = resolve(std::move(config));
+  if (!resolved) return resolved.error();
+  Result<std::unique_ptr<Store>> inner = Store::open(std::move(options));
+  if (!inner) return inner.error();
+  Result<std::unique_ptr<serde::WorkerPool>> pool = serde::WorkerPool::start(resolved->workers);
   if (!pool) return pool.error();
-  return std::unique_ptr<Store>(
-      std::make_unique<SerdeStore>(std::move(inner), *std::move(serde), *dtype, *std::move(pool)));
+  return std::unique_ptr<Store>(std::make_unique<SerdeStore>(
+      *std::move(inner), std::move(resolved->serde), resolved->dtype, *std::move(pool)));
 }
 
 }  // namespace aerokv
