@@ -7,7 +7,6 @@ LMCache; ``lmcache_aerospike.serde`` has the same without it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -32,7 +31,6 @@ __all__ = [
     "register",
 ]
 
-logger = logging.getLogger("lmcache_aerospike")
 
 _PREFIX: Final = "aerospike_"
 
@@ -152,7 +150,7 @@ class AerospikeSerdeProcessor(SerdeProcessor):  # type: ignore[misc]
 
     def query_serialize_result(self, task_id: serde.SerdeTaskId) -> bool | None:
         """Whether all objects of the task were serialized: once for each task, None before."""
-        return self._logged(task_id, self._inner.query_serialize_result(task_id))
+        return self._inner.query_serialize_result(task_id)
 
     def submit_deserialize(
         self,
@@ -165,7 +163,7 @@ class AerospikeSerdeProcessor(SerdeProcessor):  # type: ignore[misc]
 
     def query_deserialize_result(self, task_id: serde.SerdeTaskId) -> bool | None:
         """Whether all objects of the task were deserialized: once for each task, None before."""
-        return self._logged(task_id, self._inner.query_deserialize_result(task_id))
+        return self._inner.query_deserialize_result(task_id)
 
     def estimate_serialized_size(self, layout_desc: object) -> int:
         """An upper bound of what is written for objects of this layout."""
@@ -181,17 +179,6 @@ class AerospikeSerdeProcessor(SerdeProcessor):  # type: ignore[misc]
 
     def __repr__(self) -> str:
         return repr(self._inner)
-
-    def _logged(self, task_id: serde.SerdeTaskId, result: bool | None) -> bool | None:
-        if result is False:
-            reasons = [
-                f"object {failure.index}: {failure.error}"
-                for failure in self._inner.last_errors()
-                if failure.task_id == task_id
-            ]
-            text = "; ".join(reasons) or "no reason kept"
-            logger.warning("serde %r: task %d failed: %s", self, task_id, text)
-        return result
 
 
 def _factory(type_name: str) -> Callable[[dict[str, object]], AerospikeSerdeProcessor]:
