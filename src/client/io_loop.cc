@@ -141,15 +141,19 @@ void IoLoop::run() {
 }
 
 void IoLoop::run_tasks(TimePoint now) {
-  std::vector<std::function<void()>> tasks;
-  {
-    const std::scoped_lock lock(mutex_);
-    const auto end = tasks_.upper_bound(now);
-    for (auto it = tasks_.begin(); it != end; ++it) tasks.push_back(std::move(it->second.run));
-    tasks_.erase(tasks_.begin(), end);
-    next_task_ = tasks_.empty() ? TimePoint::max() : tasks_.begin()->first;
+  std::unique_lock lock(mutex_);
+  // One by one: release() among them must still find those of its owner in tasks_. What they post
+  // themselves has its turn later.
+  auto left = std::distance(tasks_.begin(), tasks_.upper_bound(now));
+  for (; left > 0 && !tasks_.empty() && tasks_.begin()->first <= now; --left) {
+    std::function<void()> run = std::move(tasks_.begin()->second.run);
+    tasks_.erase(tasks_.begin());
+    lock.unlock();
+    run();
+    run = nullptr;  // what it holds may end here, not under the lock
+    lock.lock();
   }
-  for (const std::function<void()>& task : tasks) task();
+  next_task_ = tasks_.empty() ? TimePoint::max() : tasks_.begin()->first;
 }
 
 void IoLoop::take_inbox() {
