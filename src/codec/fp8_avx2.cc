@@ -49,50 +49,8 @@ V table(uint64_t low, uint64_t high) {
       _mm_set_epi64x(static_cast<int64_t>(high), static_cast<int64_t>(low)));
 }
 
-// ---------------------------------------------------------------------------------------------
-// The loop around a block of 32 elements
-
-template <typename Block>
-[[gnu::noinline]] void run_part(const Block& block, const unsigned char* src, unsigned char* dst,
-                                size_t count) {
-  alignas(32) unsigned char from[kBlock * 4] = {};
-  alignas(32) unsigned char to[kBlock * 4];
-  __builtin_memcpy(from, src, count * Block::kSourceBytes);
-  block.template run<false>(from, to);
-  __builtin_memcpy(dst, to, count * Block::kTargetBytes);
-}
-
-template <bool streaming, typename Block>
-[[gnu::always_inline]] inline size_t run_blocks(const Block& block, const unsigned char* src,
-                                                unsigned char* dst, size_t count) {
-  size_t done = 0;
-  for (; count - done >= kBlock; done += kBlock) {
-    block.template run<streaming>(src + done * Block::kSourceBytes,
-                                  dst + done * Block::kTargetBytes);
-  }
-  return done;
-}
-
-template <typename Block>
-void run(const Block& block, const void* source, void* target, size_t count, bool is_streaming) {
-  const auto* src = static_cast<const unsigned char*>(source);
-  auto* dst = static_cast<unsigned char*>(target);
-  size_t done = 0;
-  const size_t ahead = (0 - reinterpret_cast<uintptr_t>(dst)) % 32;
-  if (is_streaming && ahead % Block::kTargetBytes == 0 && count >= 2 * kBlock) {
-    const size_t head = ahead / Block::kTargetBytes;
-    run_part(block, src, dst, head);
-    done =
-        head + run_blocks<true>(block, src + head * Block::kSourceBytes, dst + ahead, count - head);
-    _mm_sfence();
-  } else {
-    done = run_blocks<false>(block, src, dst, count);
-  }
-  if (done < count) {
-    run_part(block, src + done * Block::kSourceBytes, dst + done * Block::kTargetBytes,
-             count - done);
-  }
-}
+constexpr size_t kVectorBytes = 32;
+#include "codec/fp8_loop.inc"
 
 // ---------------------------------------------------------------------------------------------
 // Encode
