@@ -2,7 +2,7 @@
 # Libraries of the system; each failure names the Debian package that brings the missing one.
 find_package(Threads REQUIRED)
 
-find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto)
+find_package(OpenSSL 3.0 QUIET COMPONENTS Crypto SSL)
 if(NOT OpenSSL_FOUND)
   message(FATAL_ERROR "OpenSSL 3 headers are missing (Debian: apt-get install libssl-dev)")
 endif()
