@@ -13,6 +13,8 @@ namespace {
 constexpr uint32_t kMapSteps = 16;
 // A newcomer answers so much later than the others list it, at most.
 constexpr milliseconds kNewcomerLag{400};
+// Nodes that start within this part of the time to join, join together.
+constexpr int kJoinWindow = 8;
 // Migrations that come late are made up for, up to this.
 constexpr milliseconds kMigrationLag{20};
 constexpr std::chrono::microseconds kMigrationMin{20};
@@ -27,25 +29,35 @@ NodeMask without(NodeMask mask, NodeMask other) {
 
 }  // namespace
 
-Cluster::Cluster(const Options& options, std::vector<Endpoint> endpoints)
-    : nodes_(options.nodes),
+Cluster::Cluster(const Options& options, std::vector<NodeAddresses> addresses)
+    : nodes_(options.all_nodes()),
       replication_(options.replication),
       timing_(options.timing),
       ids_(options.node_ids),
-      endpoints_(std::move(endpoints)),
+      addresses_(std::move(addresses)),
+      tls_name_(options.tls.name),
       succession_(succession(ids_)),
       states_(new State[static_cast<size_t>(nodes_)]),
       views_(new std::atomic<uint64_t>[static_cast<size_t>(nodes_) * kPartitionCount]),
       records_(static_cast<size_t>(nodes_)),
       epochs_(static_cast<size_t>(nodes_), 0),
-      agreed_(kPartitionCount) {
-  for (int node = 0; node < nodes_; ++node) members_ |= mask_of_node(node);
+      agreed_(kPartitionCount),
+      racks_(options.racks) {
+  for (int node = 0; node < nodes_; ++node) {
+    if (node < options.nodes) {
+      members_ |= mask_of_node(node);
+      continue;
+    }
+    State& s = state(node);  // a spare one
+    s.running = s.part = s.member = false;
+    for (uint32_t p = 0; p < kPartitionCount; ++p) word(node, p) = std::bit_cast<uint64_t>(View{});
+  }
   key_ = new_key();
   for (uint32_t partition = 0; partition < kPartitionCount; ++partition) {
     agree(partition, members_, members_, 0);
     publish(partition, members_);
   }
-  for (int node = 0; node < nodes_; ++node) {
+  for (int node = 0; node < options.nodes; ++node) {
     NodeRecord& record = records_[static_cast<size_t>(node)];
     const NodeMask peers = without(members_, mask_of_node(node));
     if (peers != 0) set_peers(node, peers, 4);
@@ -137,7 +149,30 @@ void Cluster::start(int node) {
     word(node, partition).store(std::bit_cast<uint64_t>(View{}), std::memory_order_release);
   }
   s.running = true;
-  schedule(SteadyClock::now() + timing_.join, EventKind::join, node);
+  quiesced_ = without(quiesced_, mask_of_node(node));
+  // The others have to find out first that the node's former life has ended.
+  const bool unnoticed = has(members_, node);
+  schedule(SteadyClock::now() + timing_.join + (unnoticed ? timing_.join / 3 : milliseconds{0}),
+           EventKind::join, node);
+}
+
+void Cluster::quiesce(int node) {
+  const std::scoped_lock lock(mutex_);
+  quiesced_ |= mask_of_node(node);
+  schedule(SteadyClock::now(), EventKind::recluster, node);
+}
+
+void Cluster::set_rack(int node, int rack) {
+  const std::scoped_lock lock(mutex_);
+  racks_[static_cast<size_t>(node)] = rack;
+  schedule(SteadyClock::now(), EventKind::recluster, node);
+}
+
+bool Cluster::has_others(int node) const {
+  for (int other = 0; other < nodes_; ++other) {
+    if (other != node && is_member(other) && takes_part(other)) return true;
+  }
+  return false;
 }
 
 void Cluster::pause(int node) {
@@ -232,20 +267,36 @@ void Cluster::handle(const Event& event) {
     case EventKind::join:
     case EventKind::rejoin:
       return join(node);
-    case EventKind::answer: {
-      NodeRecord& record = records_[static_cast<size_t>(node)];
-      if (state(node).frozen) return;
-      record.partition_generation = 0;
-      record.changing = false;
-      state(node).member = true;
+    case EventKind::answer:
+      return answer(node);
+    case EventKind::recluster:
+      if (has(members_, node)) begin_rebalance(members_, 0, 0);
       return;
-    }
     case EventKind::peers_again: {
       Peers& peers = records_[static_cast<size_t>(node)].peers;
       ++peers.generation;
       return;
     }
   }
+}
+
+// A newcomer begins to serve clients. Where all are newcomers, peers appear one by one: a node has
+// those in its list that answer already.
+void Cluster::answer(int node) {
+  NodeRecord& record = records_[static_cast<size_t>(node)];
+  if (state(node).frozen) return;
+  record.partition_generation = 0;
+  record.changing = false;
+  state(node).member = true;
+  NodeMask known = record.peers.known;
+  for (int other = 0; other < nodes_; ++other) {
+    if (other == node || !has(members_, other) || !state(other).member) continue;
+    known |= mask_of_node(other);
+    NodeRecord& others = records_[static_cast<size_t>(other)];
+    if (state(other).frozen || has(others.peers.known, node)) continue;
+    set_peers(other, static_cast<NodeMask>(others.peers.known | mask_of_node(node)), 1);
+  }
+  if (known != record.peers.known) set_peers(node, known, 1);
 }
 
 // The others leave a dead or frozen node out, if there are others.
@@ -268,13 +319,27 @@ void Cluster::join(int node) {
   NodeMask members = members_;
   // Those that died and were not missed yet: found out now.
   for (int other = 0; other < nodes_; ++other) {
-    if (has(members, other) && !state(other).running)
-      members = without(members, mask_of_node(other));
+    if (has(members, other) && !state(other).part) members = without(members, mask_of_node(other));
   }
-  members |= mask_of_node(node);
-  const bool keeps_data = state(node).member;  // only frozen, never dead
-  begin_rebalance(members, keeps_data ? NodeMask{0} : mask_of_node(node),
-                  keeps_data ? mask_of_node(node) : NodeMask{0});
+  if (state(node).member) {  // only frozen, never dead: it has its data
+    members |= mask_of_node(node);
+    return begin_rebalance(members, 0, mask_of_node(node));
+  }
+  const NodeMask joining = mask_of_node(node) | take_joining(SteadyClock::now());
+  begin_rebalance(static_cast<NodeMask>(members | joining), joining, 0);
+}
+
+// Nodes that start at about the same time come together.
+NodeMask Cluster::take_joining(TimePoint now) {
+  NodeMask nodes = 0;
+  std::erase_if(events_, [&](const Event& event) {
+    const bool joins = event.kind == EventKind::join &&
+                       event.epoch == epochs_[static_cast<size_t>(event.node)] &&
+                       event.time <= now + timing_.join / kJoinWindow && state(event.node).running;
+    if (joins) nodes |= mask_of_node(event.node);
+    return joins;
+  });
+  return nodes;
 }
 
 // ---- agreement
@@ -287,15 +352,41 @@ std::string Cluster::new_key() {
   return key;
 }
 
+// The order in which members own a partition: that of the succession, quiesced ones last. Racks
+// bring a node forward where the rack of a replica is there already: it changes places with the
+// first one behind the replicas whose rack is not.
+std::vector<uint8_t> Cluster::order_of(uint32_t partition, NodeMask members) const {
+  std::vector<uint8_t> order;
+  for (const uint8_t node : succession_[partition]) {
+    if (has(members, node)) order.push_back(node);
+  }
+  const auto serving = std::stable_partition(order.begin(), order.end(),
+                                             [&](uint8_t n) { return !has(quiesced_, n); });
+  if (racks_.empty()) return order;
+  const auto count = static_cast<size_t>(serving - order.begin());
+  const auto new_before = [&](size_t at, size_t end) {
+    return std::none_of(order.begin(), order.begin() + static_cast<std::ptrdiff_t>(end),
+                        [&](uint8_t n) { return racks_[n] == racks_[order[at]]; });
+  };
+  size_t racks = 0;
+  for (size_t i = 0; i < count; ++i) racks += new_before(i, i) ? 1 : 0;
+  const size_t wanted = std::min(racks, static_cast<size_t>(replication_));
+  size_t next = wanted;
+  for (size_t i = 1; i < wanted; ++i) {
+    if (new_before(i, i)) continue;
+    while (next < count && !new_before(next, i)) ++next;
+    if (next == count) break;
+    std::swap(order[i], order[next++]);
+  }
+  return order;
+}
+
 // `empty` nodes have no data at all, `stale` ones have what they had when they were left out.
 void Cluster::agree(uint32_t partition, NodeMask members, NodeMask empty, NodeMask stale) {
   Partition& p = agreed_[partition];
   NodeMask full =
       without(static_cast<NodeMask>(p.full & members), static_cast<NodeMask>(empty | stale));
-  std::vector<uint8_t> order;
-  for (const uint8_t node : succession_[partition]) {
-    if (has(members, node)) order.push_back(node);
-  }
+  const std::vector<uint8_t> order = order_of(partition, members);
   p.replicas.assign(order.begin(),
                     order.begin() + std::min<std::ptrdiff_t>(
                                         replication_, static_cast<std::ptrdiff_t>(order.size())));
@@ -375,7 +466,11 @@ void Cluster::end_rebalance() {
   migration_time_ = now + timing_.migration;
   const milliseconds lag = std::min(kNewcomerLag, timing_.join / 5);
   const NodeMask nodes = updatable();
-  for (int node = 0; node < nodes_; ++node) {
+  // Without an old member they answer one by one, the last first.
+  const bool cold = std::popcount(members_) > 1 && newcomers_ == members_;
+  const milliseconds step = lag / std::max(1, std::popcount(newcomers_));
+  milliseconds answers_after = cold ? milliseconds{0} : lag;
+  for (int node = nodes_ - 1; node >= 0; --node) {
     if (!has(nodes, node)) continue;
     NodeRecord& record = records_[static_cast<size_t>(node)];
     ++record.rebalance_generation;
@@ -383,8 +478,13 @@ void Cluster::end_rebalance() {
     record.key = key_;
     const NodeMask peers = without(members_, mask_of_node(node));
     if (!state(node).member) {
-      set_peers(node, peers, std::popcount(peers) + 1);
-      schedule(now + lag, EventKind::answer, node);
+      if (cold) {
+        record.peers.generation = 1;
+      } else {
+        set_peers(node, peers, std::popcount(peers) + 1);
+      }
+      schedule(now + answers_after, EventKind::answer, node);
+      if (cold) answers_after += step;
       migration_time_ = std::max(migration_time_, now + lag);
       continue;
     }

@@ -35,15 +35,24 @@ constexpr NodeMask mask_of_node(int node) {
   return static_cast<NodeMask>(1U << node);
 }
 
+/// The addresses under which a node can be reached, by kind.
+enum class AddressKind : uint8_t { clear, clear_alternate, tls, tls_alternate };
+inline constexpr size_t kAddressKinds = 4;
+using NodeAddresses = std::array<std::optional<Endpoint>, kAddressKinds>;
+
+/// "host:port", with brackets around an IPv6 address.
+std::string endpoint_text(const Endpoint& endpoint);
+
 class Cluster {
  public:
-  Cluster(const Options& options, std::vector<Endpoint> endpoints);
+  Cluster(const Options& options, std::vector<NodeAddresses> addresses);
   ~Cluster();
 
   /// Starts to follow events. The namespaces must outlive the cluster's thread.
   void start_clock(std::deque<Namespace>& namespaces);
   void stop_clock();
 
+  /// All nodes, those that do not run included.
   [[nodiscard]] int size() const { return nodes_; }
   [[nodiscard]] const std::string& id(int node) const { return ids_[static_cast<size_t>(node)]; }
 
@@ -74,7 +83,12 @@ class Cluster {
   void start(int node);
   void pause(int node);
   void resume(int node);
+  /// Takes the node's partitions away from it; a later start() gives them back.
+  void quiesce(int node);
+  void set_rack(int node, int rack);
   Status await_settled(std::chrono::milliseconds timeout);
+  /// True if another running node is a member.
+  [[nodiscard]] bool has_others(int node) const;
 
   // What info commands say about the cluster, as `node` sees it.
   [[nodiscard]] int64_t partition_generation(int node) const;
@@ -82,8 +96,15 @@ class Cluster {
   [[nodiscard]] int64_t rebalance_generation(int node) const;
   /// Members that `node` knows, itself included; 0 before it has joined.
   [[nodiscard]] int cluster_size(int node) const;
-  /// "generation,port,[peers]"; with `since` only what changed after that generation.
-  [[nodiscard]] std::string peers(int node, std::optional<int64_t> since, bool alternate) const;
+  /// "generation,port,[peers]"; with `since` only what changed after that generation. Peers without
+  /// an address of this kind are left out.
+  [[nodiscard]] std::string peers(int node, std::optional<int64_t> since, AddressKind kind) const;
+  /// The node's own address of this kind; empty = none.
+  [[nodiscard]] std::string address(int node, AddressKind kind) const;
+  [[nodiscard]] bool has_racks() const { return !racks_.empty(); }
+  [[nodiscard]] int rack(int node) const;
+  /// "rack_1=A,B:rack_2=C" of the members that `node` knows.
+  [[nodiscard]] std::string racks(int node) const;
   /// Hex text of the current cluster key; empty while partitions wait for data, unless
   /// `ignore_migrations`, and while the cluster changes.
   [[nodiscard]] std::string stable_key(int node, bool ignore_migrations) const;
@@ -148,7 +169,7 @@ class Cluster {
     NodeMask full = 0;
   };
 
-  enum class EventKind : uint8_t { detect, join, rejoin, answer, peers_again };
+  enum class EventKind : uint8_t { detect, join, rejoin, answer, peers_again, recluster };
   struct Event {
     TimePoint time;
     EventKind kind = EventKind::detect;
@@ -170,7 +191,10 @@ class Cluster {
   void handle(const Event& event);
   void detect(int node);
   void join(int node);
+  [[nodiscard]] NodeMask take_joining(TimePoint now);
   void begin_rebalance(NodeMask members, NodeMask empty, NodeMask stale);
+  void answer(int node);
+  [[nodiscard]] std::vector<uint8_t> order_of(uint32_t partition, NodeMask members) const;
   void agree(uint32_t partition, NodeMask members, NodeMask empty, NodeMask stale);
   void change_some_maps();
   void end_rebalance();
@@ -190,7 +214,8 @@ class Cluster {
   const int replication_;
   const ClusterTiming timing_;
   const std::vector<std::string> ids_;
-  const std::vector<Endpoint> endpoints_;
+  const std::vector<NodeAddresses> addresses_;
+  const std::string tls_name_;
   const std::vector<std::vector<uint8_t>> succession_;
   std::unique_ptr<State[]> states_;
   std::unique_ptr<std::atomic<uint64_t>[]> views_;
@@ -206,6 +231,8 @@ class Cluster {
   std::vector<Partition> agreed_;
   NodeMask members_ = 0;
   NodeMask newcomers_ = 0;  // joined in the rebalance under way
+  NodeMask quiesced_ = 0;
+  std::vector<int> racks_;  // of each node; the number of elements never changes
   std::string key_;
   std::mt19937_64 random_{0x5EED};
   bool rebalancing_ = false;

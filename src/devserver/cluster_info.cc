@@ -2,6 +2,7 @@
 // What info commands show of the cluster.
 #include <algorithm>
 #include <bit>
+#include <map>
 
 #include "devserver/cluster.h"
 
@@ -15,12 +16,12 @@ bool has(NodeMask mask, int node) {
   return (mask & mask_of_node(node)) != 0;
 }
 
+}  // namespace
+
 std::string endpoint_text(const Endpoint& endpoint) {
   const bool is_v6 = endpoint.host.find(':') != std::string::npos;
   return (is_v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" + std::to_string(endpoint.port);
 }
-
-}  // namespace
 
 int64_t Cluster::partition_generation(int node) const {
   const std::scoped_lock lock(mutex_);
@@ -42,7 +43,32 @@ int Cluster::cluster_size(int node) const {
   return std::popcount(records_[static_cast<size_t>(node)].seen_members);
 }
 
-std::string Cluster::peers(int node, std::optional<int64_t> since, bool alternate) const {
+std::string Cluster::address(int node, AddressKind kind) const {
+  const auto& endpoint = addresses_[static_cast<size_t>(node)][static_cast<size_t>(kind)];
+  return endpoint ? endpoint_text(*endpoint) : std::string();
+}
+
+int Cluster::rack(int node) const {
+  const std::scoped_lock lock(mutex_);
+  return racks_.empty() ? 0 : racks_[static_cast<size_t>(node)];
+}
+
+std::string Cluster::racks(int node) const {
+  const std::scoped_lock lock(mutex_);
+  std::map<int, std::string> members;
+  for (int other = 0; other < nodes_; ++other) {
+    if (!has(records_[static_cast<size_t>(node)].seen_members, other)) continue;
+    std::string& list = members[racks_[static_cast<size_t>(other)]];
+    list += (list.empty() ? "" : ",") + id(other);
+  }
+  std::string text;
+  for (const auto& [rack, list] : members) {
+    text += (text.empty() ? "rack_" : ":rack_") + std::to_string(rack) + "=" + list;
+  }
+  return text;
+}
+
+std::string Cluster::peers(int node, std::optional<int64_t> since, AddressKind kind) const {
   const std::scoped_lock lock(mutex_);
   const Peers& p = records_[static_cast<size_t>(node)].peers;
   NodeMask present = p.known;
@@ -56,15 +82,14 @@ std::string Cluster::peers(int node, std::optional<int64_t> since, bool alternat
       gone = static_cast<NodeMask>(change.present ? gone & ~bit : gone | bit);
     }
   }
-  if (alternate) present = 0;  // nodes have no alternate addresses
+  const bool is_tls = kind == AddressKind::tls || kind == AddressKind::tls_alternate;
   std::string list;
   for (int other = 0; other < nodes_; ++other) {
-    if (!has(present, other) && !has(gone, other)) continue;
+    const std::string where = address(other, kind);
+    if (where.empty() || (!has(present, other) && !has(gone, other))) continue;
     if (!list.empty()) list += ',';
-    list += '[' + id(other);
-    list += has(present, other)
-                ? ",,[" + endpoint_text(endpoints_[static_cast<size_t>(other)]) + "]]"
-                : ",,]";
+    list += '[' + id(other) + ',' + (is_tls ? tls_name_ : std::string()) + ',';
+    list += has(present, other) ? "[" + where + "]]" : "]";
   }
   return std::to_string(p.generation) + "," + std::to_string(kDefaultPort) + ",[" + list + "]";
 }

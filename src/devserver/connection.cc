@@ -239,6 +239,8 @@ bool Connection::serve_message() {
     fault_ = service_.faults.match(subject);
     if (fault_ != nullptr && !begin_fault()) return false;
   }
+  latency_ = service_.latencies[static_cast<size_t>(node())].load(std::memory_order_relaxed);
+  collects_ = fault_ != nullptr || latency_.count() != 0 || !held_.empty();
   Answer& out = output();
   if (fault_ != nullptr && fault_->action == FaultAction::result_code) {
     answer_with_code(fault_->code, out);
@@ -300,8 +302,7 @@ RequestKind Connection::record_kind() const {
 }
 
 Answer& Connection::output() {
-  if (fault_ != nullptr) return collected_;
-  return held_.empty() ? out_ : collected_;
+  return collects_ ? collected_ : out_;
 }
 
 // ---- faults
@@ -358,10 +359,11 @@ void Connection::answer_with_code(uint8_t code, Answer& out) const {
 void Connection::finish_message() {
   const std::shared_ptr<const Fault> fault = std::move(fault_);
   TimePoint release{};
+  if (latency_.count() != 0) release = SteadyClock::now() + Duration(latency_);
   if (fault != nullptr) {
     switch (fault->action) {
       case FaultAction::latency:
-        release = SteadyClock::now() + std::chrono::duration_cast<Duration>(fault->delay);
+        release = SteadyClock::now() + Duration(fault->delay + latency_);
         break;
       case FaultAction::drop_answer:
         collected_.clear();

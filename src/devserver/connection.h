@@ -97,9 +97,11 @@ class Connection {
   Request request_;
   std::unique_ptr<Continuation> continuation_;
   Answer collected_;  // the answer of the message, if it is not sent as it grows
+  bool collects_ = false;
   std::shared_ptr<const Fault> fault_;
   bool fault_decided_ = false;
   TimePoint delayed_until_{};
+  std::chrono::microseconds latency_{0};  // of the node, for this message
 
   Answer out_;
   std::deque<Held> held_;

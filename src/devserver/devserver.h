@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "aerokv/status.h"
+#include "base/tls.h"
 #include "devserver/faults.h"
 
 namespace aerokv::devserver {
@@ -42,11 +43,22 @@ struct ClusterTiming {
   std::chrono::microseconds migration{4000};  ///< of one partition
 };
 
+/// A second port of each node that speaks TLS.
+struct ServerTls {
+  TlsOptions options;  ///< `enable` makes the port; needs a certificate and its key
+  TlsClientCertificate client_certificates = TlsClientCertificate::ignored;
+  std::string name;   ///< that peers lists give; clients look for it in the certificate
+  uint16_t port = 0;  ///< of the first node, the others follow; 0 = any
+};
+
 struct Options {
   std::string host = "127.0.0.1";  ///< address to bind and to advertise
   uint16_t port = 0;               ///< of the first node, the others follow; 0 = any
-  int nodes = 1;                   ///< 1 to 16
-  int replication = 2;             ///< copies of each record, at most one a node
+  int nodes = 1;                   ///< that run from the start; with the spare ones 1 to 16
+  /// Nodes that can be added later: they have addresses, behind those of the others, but do not
+  /// run until start_node().
+  int spare_nodes = 0;
+  int replication = 2;  ///< copies of each record, at most one a node
   std::vector<NamespaceOptions> namespaces{NamespaceOptions{}};
   std::vector<UserOptions> users;           ///< empty = logins are answered with code 51
   std::chrono::seconds session_ttl{86400};  ///< of a login
@@ -61,12 +73,28 @@ struct Options {
   uint64_t reserve_bytes = 0;
   /// What the network link of each node carries in each direction; 0 = no limit.
   uint64_t link_bytes_per_second = 0;
+  /// Rack of each node, the spare ones included; empty = none, as in the Community Edition. Copies
+  /// of a record go to different racks first.
+  std::vector<int> racks;
+  /// What nodes advertise in place of `host`, as behind a translation of addresses; empty = `host`.
+  std::string advertised_host;
+  /// A second address of each node, bound and advertised as alternate; empty = none.
+  std::string alternate_host;
+
+  ServerTls tls;
+  bool clear_port = true;  ///< false: TLS alone
+
+  [[nodiscard]] int all_nodes() const { return nodes + spare_nodes; }
+  [[nodiscard]] bool has_tls() const { return tls.options.enable; }
 };
 
 struct Endpoint {
   std::string host;
   uint16_t port = 0;
 };
+
+/// All nodes, where a method takes the index of one.
+inline constexpr int kAllNodes = -1;
 
 struct NodeStats {
   std::array<uint64_t, kRequestKinds> requests{};  ///< index: RequestKind
@@ -76,13 +104,14 @@ struct NodeStats {
   uint64_t connections_now = 0;
   uint64_t records = 0;     ///< copies on this node, replicas included
   uint64_t used_bytes = 0;  ///< what counts against NamespaceOptions::size_bytes
-  bool running = false;     ///< false after stop_node()
+  bool running = false;     ///< false after stop_node(), and of spare nodes
   bool frozen = false;      ///< true after pause_node()
   bool member = false;      ///< false until a started node has joined
 };
 
-/// The server. All methods are thread-safe. Nodes are named by their index, 0 to nodes - 1; an
-/// index out of range is an error of code `invalid`, never undefined behaviour.
+/// The server. All methods are thread-safe. Nodes are named by their index, first those that run
+/// from the start, then the spare ones; an index out of range is an error of code `invalid`, never
+/// undefined behaviour.
 class DevServer {
  public:
   /// Binds all ports and serves before it returns; a cluster starts settled.
@@ -93,20 +122,45 @@ class DevServer {
   DevServer(const DevServer&) = delete;
   DevServer& operator=(const DevServer&) = delete;
 
-  /// One for each node, in order; constant over stop_node() and start_node().
+  /// Where each node listens, the spare ones included; constant over stop_node() and start_node().
+  /// Without clear ports those for TLS.
   [[nodiscard]] std::vector<Endpoint> endpoints() const;
+  /// The alternate addresses, for TLS, and both; empty if there are none.
+  [[nodiscard]] std::vector<Endpoint> alternate_endpoints() const;
+  [[nodiscard]] std::vector<Endpoint> tls_endpoints() const;
+  [[nodiscard]] std::vector<Endpoint> alternate_tls_endpoints() const;
 
   /// Closes everything and joins the threads. Idempotent.
   void stop();
 
   /// The node dies as from SIGKILL: its sockets close, its data are gone.
   Status stop_node(int node);
-  /// A stopped node starts, empty, on its old port; it answers code 11 until it has joined.
+  /// A stopped or spare node starts, empty, on its port; it answers code 11 until it has joined.
   Status start_node(int node);
   /// The node freezes as from SIGSTOP: clients can connect, nothing is answered, data stay.
   Status pause_node(int node);
   /// A frozen node goes on, with the map and the data that it had.
   Status resume_node(int node);
+
+  /// Kills a node and starts it again `down` later; less than the time of detection is a quick
+  /// restart, which the others never notice as a death.
+  Status restart_node(int node, std::chrono::milliseconds down);
+  /// Restarts the nodes that run, one after the other, each when the cluster has settled.
+  /// Errors: timeout, of one wait.
+  Status rolling_restart(std::chrono::milliseconds down, std::chrono::milliseconds timeout);
+  /// Scale-in without a gap, as the Enterprise Edition does it: the node hands its partitions over,
+  /// then it stops. It is a spare one from then on. stop_node() is how the Community Edition does
+  /// it. Errors: timeout (it goes on handing over), invalid (the last one).
+  Status remove_node(int node, std::chrono::milliseconds timeout);
+
+  /// Bytes a second of the node's link, in each direction; 0 = no limit. Also for kAllNodes.
+  Status set_link(int node, uint64_t bytes_per_second);
+  /// Every answer of the node leaves so much later. Also for kAllNodes.
+  Status set_latency(int node, std::chrono::microseconds latency);
+  /// The node refuses writes with code 8, but not deletes. Also for kAllNodes.
+  Status set_stop_writes(int node, bool on);
+  /// Moves a node to another rack; the cluster rebalances. Errors: invalid (no racks).
+  Status set_rack(int node, int rack);
 
   /// Waits until all running nodes are members and no partition waits for data.
   /// Errors: timeout.

@@ -404,6 +404,9 @@ Outcome execute_read(const Place& place, const RecordRequest& request, uint64_t 
 
 Outcome execute_write(const Place& place, const RecordRequest& request, uint64_t now_ns,
                       OpSink& out) {
+  if (place.ns->settings(place.node).stop_writes.load(std::memory_order_relaxed)) {
+    return {result::kOutOfSpace, 0, 0};
+  }
   WriteMode mode;
   if (const uint8_t code = check_ops(request, mode)) return {code, 0, 0};
   const Record* stored = place.ns->table(place.node, place.partition).find(place.digest);

@@ -110,9 +110,25 @@ class InfoText {
   }
 
  private:
+  template <typename TextOf>
+  std::string for_each_namespace(TextOf text_of) {
+    std::string text;
+    for (Namespace& ns : service_.namespaces) text += (text.empty() ? "" : ";") + text_of(ns);
+    return text;
+  }
+
+  /// Without TLS, as in the Community Edition, only the clear kinds are known.
+  std::optional<AddressKind> address_kind(std::string_view text) {
+    if (text == "clear-std") return AddressKind::clear;
+    if (text == "clear-alt") return AddressKind::clear_alternate;
+    if (!service_.options.has_tls()) return std::nullopt;
+    if (text == "tls-std") return AddressKind::tls;
+    if (text == "tls-alt") return AddressKind::tls_alternate;
+    return std::nullopt;
+  }
+
   std::optional<std::string> about_node(std::string_view head) {
     const Options& options = service_.options;
-    const Endpoint& endpoint = service_.endpoints[static_cast<size_t>(node_)];
     if (head == "node") return cluster_.id(node_);
     if (head == "build") return options.build;
     if (head == "status") return std::string(kOk);
@@ -125,17 +141,13 @@ class InfoText {
     }
     if (head == "cluster-name") return options.cluster_name;
     if (head == "namespaces") {
-      std::string text;
-      for (Namespace& ns : service_.namespaces) text += (text.empty() ? "" : ";") + ns.name();
-      return text;
+      return for_each_namespace([](Namespace& ns) { return ns.name(); });
     }
     if (head == "partitions") return std::to_string(kPartitionCount);
-    if (head == "service-clear-std" || head == "service") {
-      const bool is_v6 = endpoint.host.find(':') != std::string::npos;
-      return (is_v6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" +
-             std::to_string(endpoint.port);
+    if (head == "service") return cluster_.address(node_, AddressKind::clear);
+    if (head.starts_with("service-")) {
+      if (const auto kind = address_kind(head.substr(8))) return cluster_.address(node_, *kind);
     }
-    if (head == "service-clear-alt") return std::string();
     if (head == "statistics") return statistics_text(service_, node_);
     return std::nullopt;
   }
@@ -146,13 +158,22 @@ class InfoText {
     if (head == "rebalance-generation") {
       return std::to_string(cluster_.rebalance_generation(node_));
     }
-    if (head == "peers-clear-std" || head == "peers-clear-alt") {
+    if (const auto kind =
+            head.starts_with("peers-") ? address_kind(head.substr(6)) : std::nullopt) {
       const InfoParameters parameters = parse_info_parameters(rest);
       std::optional<int64_t> since;
       if (const auto it = parameters.find("generation"); it != parameters.end()) {
         since = static_cast<int64_t>(parse_number(it->second).value_or(0));
       }
-      return cluster_.peers(node_, since, head == "peers-clear-alt");
+      return cluster_.peers(node_, since, *kind);
+    }
+    if (head == "rack-ids" && cluster_.has_racks()) {
+      const std::string rack = ":" + std::to_string(cluster_.rack(node_));
+      return for_each_namespace([&](Namespace& ns) { return ns.name() + rack; });
+    }
+    if (head == "racks" && cluster_.has_racks()) {
+      const std::string racks = ":" + cluster_.racks(node_);
+      return for_each_namespace([&](Namespace& ns) { return "ns=" + ns.name() + racks; });
     }
     if (head == "replicas") {
       const InfoParameters parameters = parse_info_parameters(rest);
@@ -175,11 +196,7 @@ class InfoText {
       if (i > 0) body += ',';
       body += base64(maps[i]);
     }
-    std::string text;
-    for (Namespace& ns : service_.namespaces) {
-      text += (text.empty() ? "" : ";") + ns.name() + ":" + body;
-    }
-    return text;
+    return for_each_namespace([&](Namespace& ns) { return ns.name() + ":" + body; });
   }
 
   std::string stable_line(const InfoParameters& parameters) {

@@ -61,7 +61,8 @@ void add_sizes(Namespace& ns, int node, Values& values) {
   values["data_used_bytes"] = std::to_string(used);
   values["data_used_pct"] = std::to_string(percent);
   values["data_avail_pct"] = std::to_string(100 - percent);
-  values["stop_writes"] = percent >= 100 ? "true" : "false";
+  const bool stopped = percent >= 100 || ns.settings(node).stop_writes;
+  values["stop_writes"] = stopped ? "true" : "false";
   values["index_used_bytes"] =
       std::to_string(64 * ns.counters(node).records.load(std::memory_order_relaxed));
 }

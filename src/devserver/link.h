@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <mutex>
 
@@ -19,7 +20,16 @@ class Link {
   /// 0 = no limit.
   explicit Link(uint64_t bytes_per_second) : bytes_per_second_(bytes_per_second) {}
 
-  [[nodiscard]] bool is_limited() const { return bytes_per_second_ != 0; }
+  [[nodiscard]] bool is_limited() const {
+    return bytes_per_second_.load(std::memory_order_relaxed) != 0;
+  }
+
+  /// From now on. Who waits for the link has to be woken.
+  void set_speed(uint64_t bytes_per_second) {
+    const std::scoped_lock lock(mutex_);
+    bytes_per_second_.store(bytes_per_second, std::memory_order_relaxed);
+    free_at_ = {};
+  }
 
   /// How many of `wanted` bytes may be moved at once.
   [[nodiscard]] size_t turn(size_t wanted) const {
@@ -35,9 +45,11 @@ class Link {
 
   void carry(size_t bytes) {
     if (!is_limited()) return;
-    const std::chrono::duration<double> time(static_cast<double>(bytes) /
-                                             static_cast<double>(bytes_per_second_));
     const std::scoped_lock lock(mutex_);
+    const uint64_t speed = bytes_per_second_.load(std::memory_order_relaxed);
+    if (speed == 0) return;
+    const std::chrono::duration<double> time(static_cast<double>(bytes) /
+                                             static_cast<double>(speed));
     // Timers are late by a little: what was lost that way may be caught up with.
     constexpr milliseconds kCatchUp{2};
     free_at_ = std::max(free_at_, SteadyClock::now() - kCatchUp) +
@@ -45,7 +57,7 @@ class Link {
   }
 
  private:
-  const uint64_t bytes_per_second_;
+  std::atomic<uint64_t> bytes_per_second_;  // written under mutex_
   mutable std::mutex mutex_;
   TimePoint free_at_{};  // guarded by mutex_
 };

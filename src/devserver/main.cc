@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "devserver/control.h"
 #include "devserver/devserver.h"
 #include "devserver/info.h"
 
@@ -20,8 +21,11 @@ constexpr const char* kUsage =
     "               [,allow-ttl-without-nsup=true]] ... [--user NAME:PASSWORD[:read|:write]] ...\n"
     "  [--threads N] [--cluster-name NAME] [--session-ttl SECONDS] [--migration-us N]\n"
     "  [--detection-ms N] [--join-ms N] [--reserve 512M] [--link 100M]\n"
-    "Commands on stdin, one a line: stop N, start N, pause N, resume N, settle; each is answered\n"
-    "by ok or an error. The end of stdin or SIGTERM ends the server.\n";
+    "  [--spare-nodes N] [--racks 1,1,2] [--advertised-host ADDRESS] [--alternate-host ADDRESS]\n"
+    "Prints 'ready HOST:PORT,...' of the nodes that run, then 'spare HOST:PORT,...' and\n"
+    "'alternate HOST:PORT,...' if there are such.\n"
+    "Takes commands on stdin, one a line; each is answered by ok or an error. The end of stdin or\n"
+    "SIGTERM ends the server.\n";
 
 Result<uint64_t> number(const std::string& text) {
   const auto value = dev::parse_size(text);
@@ -82,6 +86,17 @@ Status take_user(const std::string& text, dev::Options& options) {
   return {};
 }
 
+Status take_racks(std::string text, dev::Options& options) {
+  while (!text.empty()) {
+    const std::string item = text.substr(0, text.find(','));
+    text.erase(0, item.size() + 1);
+    const auto rack = number(item);
+    if (!rack) return rack.error().with_context("--racks");
+    options.racks.push_back(static_cast<int>(*rack));
+  }
+  return {};
+}
+
 Status take_option(const std::string& key, const std::string& value, dev::Options& options) {
   if (key == "--host") {
     options.host = value;
@@ -91,6 +106,15 @@ Status take_option(const std::string& key, const std::string& value, dev::Option
     options.cluster_name = value;
     return {};
   }
+  if (key == "--advertised-host") {
+    options.advertised_host = value;
+    return {};
+  }
+  if (key == "--alternate-host") {
+    options.alternate_host = value;
+    return {};
+  }
+  if (key == "--racks") return take_racks(value, options);
   if (key == "--namespace") return take_namespace(value, options);
   if (key == "--user") return take_user(value, options);
   const auto parsed = number(value);
@@ -100,6 +124,8 @@ Status take_option(const std::string& key, const std::string& value, dev::Option
     options.port = static_cast<uint16_t>(*parsed);
   } else if (key == "--nodes") {
     options.nodes = count;
+  } else if (key == "--spare-nodes") {
+    options.spare_nodes = count;
   } else if (key == "--replication") {
     options.replication = count;
   } else if (key == "--reserve") {
@@ -132,17 +158,12 @@ Status take_options(int argc, char** argv, dev::Options& options) {
   return {};
 }
 
-Status obey(dev::DevServer& server, const std::string& line) {
-  const std::string verb = line.substr(0, line.find(' '));
-  if (verb == "settle") return server.await_settled(std::chrono::seconds(120));
-  const auto node = number(line.substr(std::min(line.size(), verb.size() + 1)));
-  if (!node) return node.error();
-  const auto index = static_cast<int>(*node);
-  if (verb == "stop") return server.stop_node(index);
-  if (verb == "start") return server.start_node(index);
-  if (verb == "pause") return server.pause_node(index);
-  if (verb == "resume") return server.resume_node(index);
-  return {Code::invalid, "unknown command " + verb};
+std::string list(const std::vector<dev::Endpoint>& endpoints) {
+  std::string text;
+  for (const dev::Endpoint& e : endpoints) {
+    text += (text.empty() ? "" : ",") + e.host + ":" + std::to_string(e.port);
+  }
+  return text;
 }
 
 }  // namespace
@@ -150,21 +171,24 @@ Status obey(dev::DevServer& server, const std::string& line) {
 int main(int argc, char** argv) {
   dev::Options options;
   if (const Status status = take_options(argc, argv, options); !status) {
-    std::cerr << status.message() << "\n" << kUsage;
+    std::cerr << status.message() << "\n" << kUsage << dev::control_usage();
     return 2;
   }
+  const int nodes = options.nodes;
   auto server = dev::DevServer::start(std::move(options));
   if (!server) {
     std::cerr << server.error().message() << "\n";
     return 1;
   }
-  std::string ready;
-  for (const dev::Endpoint& e : (*server)->endpoints()) {
-    ready += (ready.empty() ? "ready " : ",") + e.host + ":" + std::to_string(e.port);
-  }
-  std::cout << ready << '\n' << std::flush;
+  const std::vector<dev::Endpoint> all = (*server)->endpoints();
+  const auto spare = all.begin() + nodes;
+  std::cout << "ready " << list({all.begin(), spare}) << '\n';
+  if (spare != all.end()) std::cout << "spare " << list({spare, all.end()}) << '\n';
+  const std::vector<dev::Endpoint> alternate = (*server)->alternate_endpoints();
+  if (!alternate.empty()) std::cout << "alternate " << list(alternate) << '\n';
+  std::cout << std::flush;
   for (std::string line; std::getline(std::cin, line);) {
-    const Status status = obey(**server, line);
+    const Status status = dev::control(**server, line);
     std::cout << (status ? "ok" : "error " + status.message()) << '\n' << std::flush;
   }
   (*server)->stop();

@@ -9,7 +9,7 @@ namespace {
 size_t idle_bytes_max(const Options& options) {
   uint64_t total = 0;
   for (const NamespaceOptions& ns : options.namespaces) {
-    total += ns.size_bytes * static_cast<uint64_t>(options.nodes);
+    total += ns.size_bytes * static_cast<uint64_t>(options.all_nodes());
   }
   return static_cast<size_t>(std::min<uint64_t>(total, 2ULL << 30));
 }
@@ -20,21 +20,21 @@ size_t reserve_bytes(const Options& options) {
 
 }  // namespace
 
-Service::Service(Options o, std::vector<Endpoint> e)
+Service::Service(Options o, std::vector<NodeAddresses> addresses)
     : options(std::move(o)),
-      endpoints(std::move(e)),
       pool(idle_bytes_max(options), reserve_bytes(options)),
-      cluster(options, endpoints),
+      cluster(options, std::move(addresses)),
       users(options.users, options.session_ttl),
-      counters(static_cast<size_t>(options.nodes)),
-      recent_tasks_(static_cast<size_t>(options.nodes)) {
-  for (int node = 0; node < options.nodes; ++node) {
+      counters(static_cast<size_t>(options.all_nodes())),
+      recent_tasks_(static_cast<size_t>(options.all_nodes())) {
+  for (int node = 0; node < options.all_nodes(); ++node) {
     links_in.emplace_back(options.link_bytes_per_second);
     links_out.emplace_back(options.link_bytes_per_second);
+    latencies.emplace_back(std::chrono::microseconds{0});
   }
   for (const NamespaceOptions& ns : options.namespaces) {
-    namespaces.emplace_back(ns, options.nodes, pool);
-    last_nsup_.emplace_back(static_cast<size_t>(options.nodes), started_);
+    namespaces.emplace_back(ns, options.all_nodes(), pool);
+    last_nsup_.emplace_back(static_cast<size_t>(options.all_nodes()), started_);
   }
   cluster.start_clock(namespaces);
 }
@@ -62,7 +62,7 @@ void Service::housekeeping() {
   for (Namespace& ns : namespaces) {
     std::vector<TimePoint>& last = last_nsup_[index++];
     const bool truncating = ns.truncating.exchange(false);
-    for (int node = 0; node < options.nodes; ++node) {
+    for (int node = 0; node < options.all_nodes(); ++node) {
       TimePoint& last_run = last[static_cast<size_t>(node)];
       const std::chrono::seconds period(ns.settings(node).nsup_period_s.load());
       const bool expired = period.count() > 0 && now - last_run >= period;

@@ -61,7 +61,7 @@ class BatchRun;
 
 class Service {
  public:
-  Service(Options options, std::vector<Endpoint> endpoints);
+  Service(Options options, std::vector<NodeAddresses> addresses);
 
   /// The answer to one record message. Returns a continuation if it is not complete.
   /// `request` must stay as it is until the continuation is done.
@@ -84,7 +84,6 @@ class Service {
   [[nodiscard]] Namespace* find_namespace(std::string_view name);
 
   Options options;
-  std::vector<Endpoint> endpoints;
   BufferPool pool;
   std::deque<Namespace> namespaces;
   Cluster cluster;
@@ -92,6 +91,8 @@ class Service {
   FaultPlan faults;
   std::deque<NodeCounters> counters;
   std::deque<Link> links_in, links_out;  ///< of each node
+  /// How much later the answers of each node leave.
+  std::deque<std::atomic<std::chrono::microseconds>> latencies;
 
  private:
   friend class SingleRun;

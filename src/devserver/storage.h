@@ -105,12 +105,13 @@ struct NamespaceCounters {
   std::atomic<uint64_t> expired{0}, record_too_big{0}, generation_error{0}, queries{0};
 };
 
-/// What set-config may change, for each node by itself.
+/// What set-config and DevServer may change, for each node by itself.
 struct NamespaceSettings {
   std::atomic<uint32_t> nsup_period_s{0};
   std::atomic<uint32_t> max_record_bytes{0};
   std::atomic<uint32_t> default_ttl_s{0};
   std::atomic<bool> allow_ttl_without_nsup{false};
+  std::atomic<bool> stop_writes{false};  ///< whatever is stored
 };
 
 /// One namespace on all nodes. The lock of a partition covers its copies on all nodes, so a write

@@ -81,12 +81,13 @@ void Worker::post_and_wait(const std::function<void()>& task) {
   ran.wait(lock, [&] { return done; });
 }
 
-void Worker::adopt(UniqueFd socket, int node) {
+void Worker::adopt(UniqueFd socket, int node, bool is_tls) {
   auto shared = std::make_shared<UniqueFd>(std::move(socket));
-  post([this, shared, node] {
+  post([this, shared, node, is_tls] {
     const uint64_t id = ++last_id_;
     const int fd = shared->get();
     auto connection = std::make_unique<Connection>(*this, id, std::move(*shared), node);
+    static_cast<void>(is_tls);
     if (!add_to_epoll(epoll_.get(), fd, id, EPOLLIN | EPOLLRDHUP)) return;
     connections_.emplace(id, std::move(connection));
   });

@@ -45,7 +45,7 @@ class Worker {
   void post_and_wait(const std::function<void()>& task);
 
   /// Serves the client behind `socket`, which asked `node`.
-  void adopt(UniqueFd socket, int node);
+  void adopt(UniqueFd socket, int node, bool is_tls);
 
   /// To be posted: closes the connections of a node, or lets them go on after a freeze.
   void close_connections(int node);
