@@ -61,6 +61,7 @@ class Command : public wire::ReplySink {
   uint32_t attempt_ = 0;
   uint32_t spread_ = 0;
   TimePoint first_failure_{};
+  StoreWindow::Ticket store_ticket_;  // of the attempt under way, if it stores a payload
   const Node* last_node_ = nullptr;  // of the attempt before; only compared
   bool sent_ = false;                // some attempt reached a socket: a failed write is in doubt
   Status last_error_;

@@ -15,8 +15,10 @@ constexpr size_t kSendPartsMax = 32;
 // A connection to a node that answers on others may be silent this many times as long.
 constexpr int kPatienceWithBusyNode = 4;
 
-// After this many bytes the loop turns to its other connections.
+// After this many bytes the loop turns to its other connections. Loads are waited for; a store
+// that waits a little longer harms nobody.
 constexpr size_t kReceiveTurnBytes = 4 << 20;
+constexpr size_t kSendTurnBytes = 1 << 20;
 
 }  // namespace
 
@@ -110,10 +112,14 @@ Status Connection::body(Bytes body) {
 }
 
 Status Connection::send_some(TimePoint now) {
-  while (wants_write()) {
+  size_t turn_left = kSendTurnBytes;
+  while (wants_write() && turn_left > 0) {
     std::array<iovec, kSendPartsMax> parts{};
     size_t count = 0;
+    size_t room = turn_left;
     const auto add = [&](const std::byte* data, size_t size) {
+      size = std::min(size, room);
+      room -= size;
       if (size > 0) parts[count++] = {const_cast<std::byte*>(data), size};
     };
     if (hello_sent_ < hello_.size()) {
@@ -132,6 +138,7 @@ Status Connection::send_some(TimePoint now) {
     if (result.kind == IoResult::Kind::would_block) return {};
     if (result.kind != IoResult::Kind::moved) return status_from_errno(result.error, "send");
     last_progress_ = now;
+    turn_left -= std::min(turn_left, result.bytes);
     size_t left = result.bytes;
     if (hello_sent_ < hello_.size()) {
       hello_sent_ += left;

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/io_loop.h"
 
-#include <sys/epoll.h>
-
 #include <algorithm>
 #include <cerrno>
 
@@ -14,17 +12,13 @@ namespace {
 // Lined-up requests are sent once they have this much; the rest is prepared while they travel.
 constexpr uint64_t kLineUpBytes = 256 << 10;
 
+// So much of stores is prepared before loads have their turn again: hashing and sending it takes
+// about half a millisecond.
+constexpr uint64_t kStoreTurnBytes = 1 << 20;
+
 // A gap between two turns of the loop that is longer than this is our own lack of CPU time.
 constexpr std::chrono::microseconds kOwnLag{3000};
 
-constexpr milliseconds kCheckInterval{1};
-constexpr milliseconds kExpiryInterval{20};
-constexpr milliseconds kBackOffFirst{5};
-constexpr milliseconds kBackOffMax{200};
-constexpr milliseconds kLoginPause{50};
-constexpr std::chrono::seconds kTrimInterval{1};
-constexpr std::chrono::seconds kExtraConnectionTtl{2};
-constexpr int kTickMs = 5;
 
 constexpr int kEventsMax = 64;
 
@@ -114,17 +108,11 @@ void IoLoop::run() {
     if (now - turned_at_ > kOwnLag) lagged_at_ = now;
     turned_at_ = now;
     bool woken = false;
-    for (int i = 0; i < count; ++i) {
-      auto* connection = static_cast<Connection*>(events[static_cast<size_t>(i)].data.ptr);
-      if (connection == nullptr) {
-        woken = true;
-        continue;
-      }
-      // A connection dies only in its own drive() or in check_time(), so the pointers of this
-      // round stay valid.
-      drive(*static_cast<Pool*>(connection->owner()), connection,
-            events[static_cast<size_t>(i)].events, now);
-    }
+    const std::span<const epoll_event> ready(events.data(),
+                                             static_cast<size_t>(std::max(count, 0)));
+    for (const epoll_event& event : ready) woken |= event.data.ptr == nullptr;
+    drive_events(ready, true, now);
+    drive_events(ready, false, now);
     if (woken) {
       clear_event_fd(wake_fd_.get());
       run_tasks(now);
@@ -138,6 +126,17 @@ void IoLoop::run() {
     pump_all(now);
   }
   close_everything();
+}
+
+/// Drives the connections that `events` name, those of reads or the others. A connection dies only
+/// in its own drive() or in check_time(), so the pointers of a round stay valid.
+void IoLoop::drive_events(std::span<const epoll_event> events, bool reads, TimePoint now) {
+  for (const epoll_event& event : events) {
+    auto* connection = static_cast<Connection*>(event.data.ptr);
+    if (connection == nullptr) continue;
+    Pool& pool = *static_cast<Pool*>(connection->owner());
+    if (is_read_lane(pool.lane) == reads) drive(pool, connection, event.events, now);
+  }
 }
 
 void IoLoop::run_tasks(TimePoint now) {
@@ -190,24 +189,34 @@ void IoLoop::route(Command* command) {
 
 Pool& IoLoop::pool_of(const NodePtr& node, Lane lane) {
   Pool& pool = pools_[{node.get(), lane}];
-  if (!pool.node) pool.node = node;
+  if (!pool.node) {
+    pool.node = node;
+    pool.lane = lane;
+  }
   return pool;
 }
 
 void IoLoop::pump_all(TimePoint now) {
-  for (auto& [key, pool] : pools_) {
-    if (!pool.waiting.empty()) pump(pool, now);
+  turn_was_cut_ = false;
+  for (const bool reads : {true, false}) {
+    for (auto& [key, pool] : pools_) {
+      if (is_read_lane(pool.lane) == reads && !pool.waiting.empty()) pump(pool, now);
+    }
   }
 }
 
 void IoLoop::pump(Pool& pool, TimePoint now) {
   // Requests are lined up first and sent together: one system call for many small ones.
   std::vector<Connection*> lined_up;
+  uint64_t turn_bytes = 0;
   while (!pool.waiting.empty()) {
     Command* command = pool.waiting.front();
-    if (bytes_in_flight_ > 0 && bytes_in_flight_ + command->plan.payload_bytes > bytes_budget_) {
-      break;  // pumped again when bytes have arrived
+    if (!has_budget(pool, *command, now)) break;  // pumped again when bytes have arrived
+    if (pool.lane == Lane::store && turn_bytes >= kStoreTurnBytes) {
+      turn_was_cut_ = true;
+      break;
     }
+    turn_bytes += command->plan.payload_bytes;
     Connection* connection = find_room(pool, *command, now);
     if (connection == nullptr) break;
     pool.waiting.pop_front();
@@ -220,6 +229,19 @@ void IoLoop::pump(Pool& pool, TimePoint now) {
     drive(pool, connection, 0, now);
   }
   for (Connection* connection : lined_up) drive(pool, connection, 0, now);
+}
+
+/// Stores have at most half of the budget, and what the node takes; loads have what stores leave.
+/// One request of each is always let through.
+bool IoLoop::has_budget(const Pool& pool, const Command& command, TimePoint now) const {
+  const uint64_t bytes = command.plan.payload_bytes;
+  if (bytes == 0) return true;
+  if (pool.lane == Lane::load) {
+    return load_bytes_ == 0 || load_bytes_ + store_bytes_ + bytes <= bytes_budget_;
+  }
+  if (store_bytes_ == 0) return true;
+  return store_bytes_ + bytes <= bytes_budget_ / 2 &&
+         (pool.payload_bytes() == 0 || pool.node->stores.has_room(bytes, now));
 }
 
 /// A connection that may take one more request, opening some where that helps; null to wait.
@@ -276,19 +298,46 @@ void IoLoop::dispatch(Pool& pool, Connection& connection, Command* command, Time
   stats_.attempts.fetch_add(1, std::memory_order_relaxed);
   if (command->attempt_ > 0) stats_.retries.fetch_add(1, std::memory_order_relaxed);
   pool.node->requests.fetch_add(1, std::memory_order_relaxed);
-  account(static_cast<int64_t>(command->plan.payload_bytes));
+  begin_transfer(pool, *command, now);
   connection.enqueue(command, std::move(request), now);
 }
 
-void IoLoop::account(int64_t payload_bytes) {
-  bytes_in_flight_ += static_cast<uint64_t>(payload_bytes);
-  const uint64_t total = stats_.bytes_in_flight.fetch_add(static_cast<uint64_t>(payload_bytes),
-                                                          std::memory_order_relaxed) +
-                         static_cast<uint64_t>(payload_bytes);
-  if (payload_bytes <= 0) return;
+void IoLoop::begin_transfer(Pool& pool, Command& command, TimePoint now) {
+  const uint64_t bytes = command.plan.payload_bytes;
+  if (bytes == 0) return;
+  if (pool.lane == Lane::store) {
+    store_bytes_ += bytes;
+    command.store_ticket_ = pool.node->stores.begin(bytes, now);
+  } else {
+    load_bytes_ += bytes;
+  }
+  const uint64_t total = stats_.bytes_in_flight.fetch_add(bytes, std::memory_order_relaxed) + bytes;
   uint64_t peak = stats_.bytes_in_flight_peak.load(std::memory_order_relaxed);
   while (total > peak && !stats_.bytes_in_flight_peak.compare_exchange_weak(
                              peak, total, std::memory_order_relaxed)) {
+  }
+}
+
+/// An attempt is over, with an answer or without.
+void IoLoop::end_transfer(Node& node, const Command& command) {
+  const uint64_t bytes = command.plan.payload_bytes;
+  if (bytes == 0) return;
+  stats_.bytes_in_flight.fetch_sub(bytes, std::memory_order_relaxed);
+  if (command.plan.is_write) {
+    store_bytes_ -= bytes;
+    node.stores.end(bytes);
+  } else {
+    load_bytes_ -= bytes;
+  }
+}
+
+/// Tells the node's window for stores what an answer says about it.
+void IoLoop::note_store_answer(Node& node, const Command& command, TimePoint now) {
+  const uint8_t code = command.result_code();
+  if (code == wire::result::kOk) {
+    node.stores.answered(command.plan.payload_bytes, command.store_ticket_, now);
+  } else if (code == wire::result::kDeviceOverload || code == wire::result::kTimeout) {
+    node.stores.overloaded(now);
   }
 }
 
@@ -301,7 +350,8 @@ void IoLoop::drive(Pool& pool, Connection* connection, uint32_t events, TimePoin
   }
   bool login_expired = false;
   for (Command* command : outcome.answered) {
-    account(-static_cast<int64_t>(command->plan.payload_bytes));
+    if (pool.lane == Lane::store) note_store_answer(*pool.node, *command, now);
+    end_transfer(*pool.node, *command);
     login_expired |= wire::result_retry(command->result_code()) == wire::Retry::log_in;
     answered(command, now);
   }
@@ -324,210 +374,9 @@ void IoLoop::update_interest(Connection& connection) {
   connection.registered_for_write = wanted;
 }
 
-void IoLoop::answered(Command* command, TimePoint now) {
-  const uint8_t code = command->result_code();
-  const wire::Retry retry = wire::result_retry(code);
-  command->sent_ = true;
-  if (code == wire::result::kUnavailable || code == wire::result::kClusterKeyMismatch) wake_tend_();
-  const bool awaits_login = retry == wire::Retry::log_in;
-  if (retry == wire::Retry::never || (command->plan.node && !awaits_login)) {
-    return finish(command, {});
-  }
-  // Full stays full for longer than a request lives; waiting would only hold its buffers.
-  if (code == wire::result::kOutOfSpace) return finish(command, {});
-  log(LogLevel::info, "retry " + std::to_string(code), [code] {
-    return wire::status_from_result(code, "request").message() +
-           "; it is sent again until its deadline";
-  });
-  attempt_failed(command, wire::status_from_result(code, "request"),
-                 retry == wire::Retry::back_off || command->plan.is_write, now);
-}
-
-/// Removes a broken connection and gives its commands their next attempt. Only the oldest can be
-/// the reason: those behind it have lost nothing but time, and go on without it.
-void IoLoop::fail_connection(Pool& pool, Connection* connection, const Status& error,
-                             TimePoint now) {
-  stats_.connection_errors.fetch_add(1, std::memory_order_relaxed);
-  const Status described = error.with_context("node " + pool.node->label());
-  const bool blames_first = connection->is_ready();
-  // Behind the one that hangs there may be others: after a silence nobody waits for anybody.
-  const bool parts_all = blames_first && error.code() == Code::timeout;
-  const std::vector<Command*> commands = discard(pool, connection);
-  // An idle connection that the server closed says nothing about the node, nor does a login.
-  if (!commands.empty() && error.code() != Code::denied) {
-    pool.node->suspect(now, error);
-    wake_tend_();
-  }
-  for (Command* command : commands) {
-    account(-static_cast<int64_t>(command->plan.payload_bytes));
-    const bool is_bystander = blames_first && command != commands.front() && !command->plan.node &&
-                              now < command->plan.deadline;
-    command->plan.alone = parts_all || (blames_first && command == commands.front());
-    if (is_bystander) {
-      command->last_error_ = described;
-      route(command);
-      continue;
-    }
-    attempt_failed(command, described, pool.connections.empty(), now);
-  }
-}
-
-std::vector<Command*> IoLoop::discard(Pool& pool, Connection* connection) {
-  // Closing would not do: while a child that was forked has not called exec() the socket lives on
-  // in it, and epoll would go on to name a connection that is gone.
-  ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, connection->fd(), nullptr);
-  std::vector<Command*> commands = connection->abandon();
-  pool.node->connections_open.fetch_sub(1, std::memory_order_relaxed);
-  std::erase_if(pool.connections, [&](const auto& item) { return item.get() == connection; });
-  return commands;
-}
-
-void IoLoop::attempt_failed(Command* command, Status error, bool back_off, TimePoint now) {
-  // Waiting for a new login is nobody's failure: only the deadline bounds it.
-  const bool awaits_login = error.code() == Code::denied;
-  const uint32_t attempt = awaits_login ? command->attempt_ : ++command->attempt_;
-  if (attempt == 1) command->first_failure_ = now;
-  const bool exhausted = (command->plan.node != nullptr && !awaits_login) ||
-                         (!command->plan.is_write && !may_read_again(*command, error, now));
-  // A map that names the right node is on its way.
-  back_off |= attempt >= static_cast<uint32_t>(options_.read_attempts_max);
-  milliseconds pause{0};
-  if (awaits_login) {
-    pause = kLoginPause;
-  } else if (back_off && attempt > 1) {
-    pause = std::min(kBackOffMax, kBackOffFirst * (1 << std::min<uint32_t>(attempt - 1, 10)));
-  } else if (back_off) {
-    pause = kBackOffFirst;
-  }
-  if (exhausted || now + pause >= command->plan.deadline) {
-    error.set_in_doubt(command->plan.is_write && command->sent_);
-    return finish(command, std::move(error));
-  }
-  command->last_error_ = std::move(error);
-  if (pause > milliseconds(0)) {
-    delayed_.push({now + pause, command});
-  } else {
-    route(command);
-  }
-}
-
-/// Reads end after some attempts, except where these cost no time and the cluster lives: when the
-/// last known replica of a partition has died, the next map names others.
-bool IoLoop::may_read_again(const Command& command, const Status& error, TimePoint now) const {
-  if (command.attempt_ < static_cast<uint32_t>(options_.read_attempts_max)) return true;
-  if (error.code() != Code::unavailable || !map_) return false;
-  return now - command.first_failure_ <
-             options_.read_attempts_max * options_.read_attempt_timeout &&
-         std::any_of(
-             map_->nodes.begin(), map_->nodes.end(),
-             [](const NodePtr& node) { return node->is_active() && !node->is_suspect(); });
-}
-
 void IoLoop::finish(Command* command, Status status) {
   --command_count_;
   command->done(std::move(status));
-}
-
-void IoLoop::check_time(TimePoint now) {
-  while (!delayed_.empty() && delayed_.top().due <= now) {
-    Command* command = delayed_.top().command;
-    delayed_.pop();
-    route(command);
-  }
-  if (now < next_check_) return;
-  next_check_ = now + kCheckInterval;
-  const bool expire = now >= next_expiry_;
-  if (expire) next_expiry_ = now + kExpiryInterval;
-  for (auto& [key, pool] : pools_) {
-    if (expire && !pool.waiting.empty()) expire_waiting(pool, now);
-    for (size_t i = 0; i < pool.connections.size();) {
-      Connection* connection = pool.connections[i].get();
-      Status error;
-      if (connection->is_stalled(now)) {
-        stats_.stalls.fetch_add(1, std::memory_order_relaxed);
-        error = {Code::timeout, "no byte for too long"};
-      } else if (connection->earliest_deadline() <= now) {
-        error = {Code::timeout, "the deadline of a request passed"};
-      }
-      if (error.ok()) {
-        ++i;
-      } else {
-        fail_connection(pool, connection, error, now);
-      }
-    }
-  }
-  if (now >= next_trim_) {
-    next_trim_ = now + kTrimInterval;
-    for (auto& [key, pool] : pools_) trim_idle(pool, now);
-    drop_inactive_pools(now);
-  }
-}
-
-void IoLoop::expire_waiting(Pool& pool, TimePoint now) {
-  std::deque<Command*> kept;
-  for (Command* command : pool.waiting) {
-    if (command->plan.deadline > now) {
-      kept.push_back(command);
-      continue;
-    }
-    Status error = command->last_error_.ok()
-                       ? Status(Code::timeout, "node " + pool.node->label() +
-                                                   ": the deadline passed before the request "
-                                                   "could be sent")
-                       : command->last_error_;
-    error.set_in_doubt(command->plan.is_write && command->sent_);
-    finish(command, std::move(error));
-  }
-  pool.waiting.swap(kept);
-}
-
-void IoLoop::trim_idle(Pool& pool, TimePoint now) {
-  for (size_t i = pool.connections.size(); i-- > 0;) {
-    Connection& connection = *pool.connections[i];
-    if (connection.flights() > 0) continue;
-    // The first connection is kept while it is used at all; more are opened quickly when needed.
-    const Duration ttl =
-        i == 0 ? Duration(options_.idle_connection_ttl)
-               : std::min<Duration>(options_.idle_connection_ttl, kExtraConnectionTtl);
-    if (now - connection.last_progress() < ttl) continue;
-    discard(pool, &connection);
-  }
-}
-
-void IoLoop::drop_inactive_pools(TimePoint now) {
-  for (auto it = pools_.begin(); it != pools_.end();) {
-    Pool& pool = it->second;
-    if (pool.node->is_active()) {
-      ++it;
-      continue;
-    }
-    // Its work goes on elsewhere; what is under way may still be answered.
-    std::deque<Command*> waiting = std::exchange(pool.waiting, {});
-    for (Command* command : waiting) {
-      attempt_failed(command, {Code::unavailable, "the node left the cluster"}, true, now);
-    }
-    if (pool.connections.empty() && pool.waiting.empty()) {
-      it = pools_.erase(it);
-    } else {
-      ++it;
-    }
-  }
-}
-
-int IoLoop::wait_ms(TimePoint now) const {
-  int limit = 1000;
-  if (command_count_ > 0) {
-    const bool any_waiting = std::any_of(pools_.begin(), pools_.end(), [](const auto& item) {
-      return !item.second.waiting.empty();
-    });
-    if (any_waiting) return 1;
-    limit = kTickMs;
-  }
-  TimePoint next = next_task_;
-  if (!delayed_.empty()) next = std::min(next, delayed_.top().due);
-  if (next >= now + milliseconds(limit)) return limit;
-  return static_cast<int>(
-      std::max<int64_t>(0, std::chrono::ceil<milliseconds>(next - now).count()));
 }
 
 void IoLoop::close_everything() {
@@ -541,7 +390,7 @@ void IoLoop::close_everything() {
   for (auto& [key, pool] : pools_) {
     for (const auto& connection : pool.connections) {
       for (Command* command : connection->abandon()) {
-        account(-static_cast<int64_t>(command->plan.payload_bytes));
+        end_transfer(*pool.node, *command);
         commands.push_back(command);
       }
       pool.node->connections_open.fetch_sub(1, std::memory_order_relaxed);

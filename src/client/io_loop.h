@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <sys/epoll.h>
+
 #include <atomic>
 #include <deque>
 #include <functional>
@@ -77,8 +79,10 @@ class IoLoop {
   void run_tasks_of(const void* owner);
   [[nodiscard]] std::vector<Command*> take_commands_of(const void* owner, TimePoint now);
   void route(Command* command);
+  void drive_events(std::span<const epoll_event> events, bool reads, TimePoint now);
   void pump_all(TimePoint now);
   void pump(Pool& pool, TimePoint now);
+  [[nodiscard]] bool has_budget(const Pool& pool, const Command& command, TimePoint now) const;
   Connection* find_room(Pool& pool, const Command& command, TimePoint now);
   Connection* open_connection(Pool& pool, TimePoint now);
   void dispatch(Pool& pool, Connection& connection, Command* command, TimePoint now);
@@ -98,7 +102,9 @@ class IoLoop {
   [[nodiscard]] int wait_ms(TimePoint now) const;
   Pool& pool_of(const NodePtr& node, Lane lane);
   void close_everything();
-  void account(int64_t payload_bytes);
+  void begin_transfer(Pool& pool, Command& command, TimePoint now);
+  void end_transfer(Node& node, const Command& command);
+  void note_store_answer(Node& node, const Command& command, TimePoint now);
 
   const ClientOptions& options_;
   ClientStats& stats_;
@@ -119,7 +125,9 @@ class IoLoop {
   std::shared_ptr<const ClusterMap> map_;
   std::map<std::pair<Node*, Lane>, Pool> pools_;
   std::priority_queue<Delayed, std::vector<Delayed>, std::greater<>> delayed_;
-  uint64_t bytes_in_flight_ = 0;
+  uint64_t load_bytes_ = 0;    // payload bytes under way
+  uint64_t store_bytes_ = 0;   // the same of stores
+  bool turn_was_cut_ = false;  // some store has room and waits for its turn
   uint32_t spread_ = 0;
   TimePoint turned_at_{};
   TimePoint lagged_at_{};

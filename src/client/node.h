@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "client/options.h"
+#include "client/store_window.h"
 #include "wire/info.h"
 
 namespace aerokv::client {
@@ -72,6 +73,9 @@ class Node {
   void set_session(std::shared_ptr<const Session> session);
   /// The server no longer takes this session: a new login is due at the next tend.
   void reject_session(const std::shared_ptr<const Session>& session);
+
+  /// The stores under way to it.
+  StoreWindow stores;
 
   // Statistics; relaxed counters.
   std::atomic<uint64_t> requests{0};

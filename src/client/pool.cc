@@ -55,6 +55,12 @@ void Pool::add_wait(const Connection::Wait& wait) {
   usable_ = std::max(kBaseConnections, usable_ - 1);
 }
 
+uint64_t Pool::payload_bytes() const {
+  uint64_t bytes = 0;
+  for (const auto& connection : connections) bytes += connection->payload_bytes();
+  return bytes;
+}
+
 Pool::Choice Pool::choose(const Command& command, size_t share, bool was_late, TimePoint now) {
   const bool far = is_far();
   const size_t depth = far || command.plan.alone ? 1 : pipeline_depth(command.plan.payload_bytes);

@@ -20,6 +20,11 @@ enum class Lane : uint8_t { load, small_read, store, small_write };
 
 Lane lane_of(const Command::Plan& plan);
 
+/// Loads and lookups: somebody waits for them. They go before stores and removals.
+inline bool is_read_lane(Lane lane) {
+  return lane == Lane::load || lane == Lane::small_read;
+}
+
 /// The most connections of a lane, of the `connections_max` that a thread may have to one node. A
 /// fixed share for each lane, at least one: nobody takes what another will need.
 size_t connection_share(Lane lane, int connections_max);
@@ -34,12 +39,16 @@ struct Pool {
   };
 
   NodePtr node;
+  Lane lane = Lane::load;
   std::vector<std::unique_ptr<Connection>> connections;
   std::deque<Command*> waiting;
 
   /// `share` is the most connections that this pool may have; `was_late` tells that the thread has
   /// not looked for a while, so that silence proves nothing.
   Choice choose(const Command& command, size_t share, bool was_late, TimePoint now);
+
+  /// Of all requests under way.
+  [[nodiscard]] uint64_t payload_bytes() const;
 
   /// Notes how long an answer took to begin.
   void add_wait(const Connection::Wait& wait);

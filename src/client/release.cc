@@ -80,7 +80,7 @@ std::vector<Command*> IoLoop::take_commands_of(const void* owner, TimePoint now)
       Connection& connection = *pool.connections[i];
       if (!connection.carries(owner)) continue;
       for (Command* command : discard(pool, &connection)) {
-        account(-static_cast<int64_t>(command->plan.payload_bytes));
+        end_transfer(*pool.node, *command);
         (command->owner_ == owner ? taken : bystanders).push_back(command);
       }
     }
