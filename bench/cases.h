@@ -21,6 +21,7 @@ struct Settings {
 inline constexpr double kCpuRatioMax = 1.4;
 inline constexpr double kAddedLatencyMsMax = 50;
 inline constexpr uint64_t kOverBudgetBytesMax = 16'000'000;
+inline constexpr double kOverloadRatioMax = 2;
 
 /// Loads and stores of 1, 4, 16 and 80 MB objects beside bare loops over the same bytes: CPU
 /// seconds for a GB and throughput.
@@ -38,5 +39,9 @@ Status run_latency(Server& server, const Settings& settings, Json& report);
 
 /// What a batch of 1 GB needs beside its buffers under a small byte budget.
 Status run_memory(Server& server, const Settings& settings, Json& report);
+
+/// Loads alone, and while stores arrive at twice the rate that the server takes, on servers of its
+/// own.
+Status run_overload(const Settings& settings, Json& report);
 
 }  // namespace aerokv::bench

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // aerokv_engine_bench: the engine measured without Python, against a server in another process.
+#include <cstdlib>
 #include <fstream>
 #include <iostream>
 #include <string>
@@ -18,12 +19,12 @@ using aerokv::bench::Server;
 using aerokv::bench::Settings;
 
 constexpr const char* kUsage =
-    "usage: aerokv_engine_bench [--cases memory,transfer,batch,lookup,latency] [--quick]\n"
+    "usage: aerokv_engine_bench [--cases memory,transfer,batch,lookup,latency,overload] [--quick]\n"
     "  [--rounds N] [--io-threads N] [--hosts HOST:PORT,...] [--json FILE]\n"
     "Without --hosts a development server is started as another process.\n";
 
 struct Arguments {
-  std::string cases = "memory,transfer,batch,lookup,latency";
+  std::string cases = "memory,transfer,batch,lookup,latency,overload";
   std::string hosts;
   std::string json;
   Settings settings;
@@ -73,13 +74,16 @@ Status run(const Arguments& arguments, Json& report) {
   if (wanted("batch")) AEROKV_TRY(aerokv::bench::run_batch(*server, settings, report));
   if (wanted("lookup")) AEROKV_TRY(aerokv::bench::run_lookup(*server, settings, report));
   if (wanted("latency")) AEROKV_TRY(aerokv::bench::run_latency(*server, settings, report));
+  if (wanted("overload")) AEROKV_TRY(aerokv::bench::run_overload(settings, report));
   return {};
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc == 2 && std::string(argv[1]) == "--serve") return aerokv::bench::run_server();
+  if (argc == 3 && std::string(argv[1]) == "--serve") {
+    return aerokv::bench::run_server(std::strtoull(argv[2], nullptr, 10));
+  }
   if (argc == 2 && std::string(argv[1]) == "--peer") return aerokv::bench::run_peer();
   Arguments arguments;
   if (const Status status = take(argc, argv, arguments); !status) {

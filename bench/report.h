@@ -13,6 +13,9 @@ namespace aerokv::bench {
 class Samples {
  public:
   void add(double value) { values_.push_back(value); }
+  void add(const Samples& other) {
+    values_.insert(values_.end(), other.values_.begin(), other.values_.end());
+  }
   [[nodiscard]] size_t count() const { return values_.size(); }
   [[nodiscard]] double percentile(double percent) const;
   [[nodiscard]] double median() const;

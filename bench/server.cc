@@ -28,10 +28,11 @@ Status obey(devserver::DevServer& server, const std::string& line) {
 
 }  // namespace
 
-int run_server() {
+int run_server(uint64_t link_bytes_per_second) {
   devserver::Options options;
   options.namespaces[0].size_bytes = kServerBytes;
   options.reserve_bytes = kReserveBytes;
+  options.link_bytes_per_second = link_bytes_per_second;
   auto server = devserver::DevServer::start(std::move(options));
   if (!server) {
     std::cerr << server.error().message() << "\n";
@@ -47,8 +48,8 @@ int run_server() {
   return 0;
 }
 
-Result<Server> Server::start() {
-  Result<ReadyChild> ready = spawn_ready({"", "--serve"});
+Result<Server> Server::start(uint64_t link_bytes_per_second) {
+  Result<ReadyChild> ready = spawn_ready({"", "--serve", std::to_string(link_bytes_per_second)});
   if (!ready) return ready.error();
   Server server;
   server.hosts_ = ready->address;

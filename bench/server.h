@@ -10,14 +10,14 @@
 namespace aerokv::bench {
 
 /// Prints "ready HOSTS"; commands on stdin: "delay US", "latency US", "clear". Serves until stdin
-/// ends.
-int run_server();
+/// ends. `link_bytes_per_second` is what its link carries, 0 = no limit.
+int run_server(uint64_t link_bytes_per_second);
 
 /// The server that a benchmark runs against.
 class Server {
  public:
   /// Starts this program again as a server.
-  static Result<Server> start();
+  static Result<Server> start(uint64_t link_bytes_per_second = 0);
   /// Uses servers that run already; they have no fault plan.
   static Server at(std::string hosts);
 
