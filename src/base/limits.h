@@ -19,6 +19,9 @@ inline constexpr size_t kUserBytesMax = 63;
 inline constexpr size_t kPasswordBytesMax = 63;
 inline constexpr size_t kNodeNameBytesMax = 19;
 
+/// What a certificate must name: the longest DNS name.
+inline constexpr size_t kTlsNameBytesMax = 253;
+
 /// Body of any message; a larger size closes the connection on both sides.
 inline constexpr uint64_t kMessageBytesMax = 128ULL << 20;
 

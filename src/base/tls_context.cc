@@ -14,6 +14,7 @@
 #include <mutex>
 #include <system_error>
 
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/tls_stream.h"
 
@@ -25,7 +26,6 @@ constexpr const char* kCiphers = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:!aNULL"
 constexpr const char* kCipherSuites =
     "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
 
-constexpr size_t kNameBytesMax = 253;  // of a DNS name
 constexpr size_t kPasswordFileBytesMax = 1024;
 
 using SslContext = std::unique_ptr<SSL_CTX, OpenSslDeleter<SSL_CTX_free>>;
@@ -288,7 +288,7 @@ Result<std::unique_ptr<TlsStream::Impl>> TlsContext::open(int fd) {
 
 Result<TlsStream> TlsContext::connect(int fd, const std::string& name) {
   // A dot in front would accept every name below.
-  if (name.empty() || name.size() > kNameBytesMax || name.front() == '.') {
+  if (name.empty() || name.size() > kTlsNameBytesMax || name.front() == '.') {
     return Status(Code::invalid,
                   "tls_name \"" + name.substr(0, 64) + "\": expected the name of a certificate");
   }

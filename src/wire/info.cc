@@ -118,7 +118,9 @@ Result<Peer> parse_peer(Cursor& cursor, uint16_t default_port) {
     if (!tail) return malformed("peers", cursor.rest());
     text += *tail;
     Result<Endpoint> endpoint = parse_endpoint(text, default_port);
-    if (!endpoint) return malformed("peers", text);
+    // Here the name stands beside the addresses, not in them.
+    if (!endpoint || !endpoint->tls_name.empty()) return malformed("peers", text);
+    if (is_tls_name(peer.tls_name)) endpoint->tls_name = peer.tls_name;
     peer.endpoints.push_back(*std::move(endpoint));
   }
   if (!cursor.take(']')) return malformed("peers", cursor.rest());
@@ -178,21 +180,29 @@ std::string Endpoint::to_string() const {
   return (is_v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
 }
 
+bool is_tls_name(std::string_view text) {
+  return !text.empty() && text.size() <= kTlsNameBytesMax && text.front() != '.' &&
+         std::all_of(text.begin(), text.end(), [](char c) {
+           return c > ' ' && c <= '~' && std::string_view(",:[]").find(c) == std::string_view::npos;
+         });
+}
+
 Result<Endpoint> parse_endpoint(std::string_view text, uint16_t default_port) {
-  const Status bad(Code::invalid, "host \"" + std::string(text.substr(0, 200)) +
-                                      "\": expected host:port, host or [v6]:port");
+  const Status bad(Code::invalid,
+                   "host \"" + std::string(text.substr(0, 200)) +
+                       "\": expected host:port, host, host:tls-name:port or [v6]:port");
   Endpoint endpoint{.host = {}, .port = default_port};
-  std::string_view port_text;
+  std::string_view rest;
   if (text.starts_with('[')) {
     const size_t close = text.find(']');
     if (close == std::string_view::npos) return bad;
     endpoint.host = text.substr(1, close - 1);
-    port_text = text.substr(close + 1);
-    if (!port_text.empty() && port_text.front() != ':') return bad;
+    rest = text.substr(close + 1);
+    if (!rest.empty() && rest.front() != ':') return bad;
   } else {
     const size_t colon = text.find(':');
     endpoint.host = text.substr(0, colon);
-    if (colon != std::string_view::npos) port_text = text.substr(colon);
+    if (colon != std::string_view::npos) rest = text.substr(colon);
   }
   if (endpoint.host.empty() || endpoint.host.size() > 255 ||
       std::any_of(endpoint.host.begin(), endpoint.host.end(), [](char c) {
@@ -200,17 +210,19 @@ Result<Endpoint> parse_endpoint(std::string_view text, uint16_t default_port) {
       })) {
     return bad;
   }
-  if (!port_text.empty()) {
-    port_text.remove_prefix(1);
-    unsigned port = 0;
-    const auto [end, error] =
-        std::from_chars(port_text.data(), port_text.data() + port_text.size(), port);
-    if (error != std::errc() || end != port_text.data() + port_text.size() || port == 0 ||
-        port > 65535) {
-      return bad;
-    }
-    endpoint.port = static_cast<uint16_t>(port);
+  if (rest.empty()) return endpoint;
+  rest.remove_prefix(1);
+  if (const size_t colon = rest.find(':'); colon != std::string_view::npos) {
+    endpoint.tls_name = rest.substr(0, colon);
+    if (!is_tls_name(endpoint.tls_name)) return bad;
+    rest.remove_prefix(colon + 1);
   }
+  unsigned port = 0;
+  const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), port);
+  if (error != std::errc() || end != rest.data() + rest.size() || port == 0 || port > 65535) {
+    return bad;
+  }
+  endpoint.port = static_cast<uint16_t>(port);
   return endpoint;
 }
 

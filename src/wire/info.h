@@ -34,13 +34,18 @@ std::vector<std::pair<std::string_view, std::string_view>> parse_key_values(std:
 struct Endpoint {
   std::string host;
   uint16_t port = 3000;
+  std::string tls_name{};  ///< whom its certificate must name; empty = not said
 
   bool operator==(const Endpoint&) const = default;
-  /// "host:port", "[v6]:port".
+  /// "host:port", "[v6]:port": for people, who do not connect by the TLS name.
   [[nodiscard]] std::string to_string() const;
 };
 
-/// Parses `host`, `host:port`, `[v6]`, `[v6]:port`.
+/// Whether `text` can be compared with the names of a certificate: 1 to 253 printable characters
+/// without blank, ',', ':', '[' and ']', and no dot in front.
+bool is_tls_name(std::string_view text);
+
+/// Parses `host`, `host:port`, `host:tls-name:port`, the host also as `[v6]`.
 /// Errors: invalid, naming the text.
 Result<Endpoint> parse_endpoint(std::string_view text, uint16_t default_port);
 

@@ -75,6 +75,30 @@ TEST(Endpoint, Forms) {
   }
 }
 
+TEST(Endpoint, TlsNames) {
+  const std::tuple<const char*, const char*, const char*, int> rows[] = {
+      {"h:node-1.example:4333", "h", "node-1.example", 4333},
+      {"[::1]:cluster:3000", "::1", "cluster", 3000},
+      {"10.0.0.1:10.0.0.1:1", "10.0.0.1", "10.0.0.1", 1},
+      {"h:4333:4334", "h", "4333", 4334}};
+  for (const auto& [text, host, name, port] : rows) {
+    const auto endpoint = parse_endpoint(text, 3000);
+    ASSERT_TRUE(endpoint) << text;
+    EXPECT_EQ(endpoint->host, host);
+    EXPECT_EQ(endpoint->tls_name, name);
+    EXPECT_EQ(endpoint->port, port);
+    EXPECT_EQ(endpoint->to_string().find("cluster"), std::string::npos);
+  }
+  for (const std::string& text :
+       {std::string("h:name"), std::string("h::3000"), std::string("h:.name:3000"),
+        std::string("h:a b:3000"), std::string("h:name:"), std::string("h:name:0"),
+        std::string("h:a:b:3000"), std::string("fe80::1:2"), std::string("[::1]::3000"),
+        std::string("h:\x7f:3000"), "h:" + std::string(254, 'n') + ":3000"}) {
+    EXPECT_FALSE(parse_endpoint(text, 3000)) << text;
+  }
+  EXPECT_TRUE(parse_endpoint("h:" + std::string(253, 'n') + ":3000", 3000));
+}
+
 TEST(Endpoint, Refused) {
   for (const std::string& text : {std::string(),
                                   std::string(":3000"),
@@ -134,8 +158,13 @@ TEST(Peers, SeveralNodesAndAddresses) {
   EXPECT_EQ(peers->peers[0].node, "A2");
   EXPECT_EQ(peers->peers[0].endpoints, (std::vector<Endpoint>{{"127.0.0.1", 3110}}));
   EXPECT_EQ(peers->peers[1].tls_name, "tls.name");
-  EXPECT_EQ(peers->peers[1].endpoints,
-            (std::vector<Endpoint>{{"127.0.0.1", 3100}, {"::1", 3120}, {"fe80::2", 3100}}));
+  EXPECT_EQ(peers->peers[0].endpoints[0].tls_name, "");
+  for (const Endpoint& endpoint : peers->peers[1].endpoints) {
+    EXPECT_EQ(endpoint.tls_name, "tls.name");
+  }
+  EXPECT_EQ(peers->peers[1].endpoints, (std::vector<Endpoint>{{"127.0.0.1", 3100, "tls.name"},
+                                                              {"::1", 3120, "tls.name"},
+                                                              {"fe80::2", 3100, "tls.name"}}));
 }
 
 TEST(Peers, Damaged) {

@@ -4,7 +4,9 @@
 #include <crypt.h>
 #include <string.h>  // explicit_bzero
 
+#include <array>
 #include <memory>
+#include <span>
 
 namespace aerokv::wire {
 namespace {
@@ -15,30 +17,40 @@ constexpr size_t kCredentialBytes = 60;
 
 constexpr uint8_t kCommandAuthenticate = 0;
 constexpr uint8_t kCommandLogin = 20;
-constexpr uint8_t kFieldUser = 0, kFieldCredential = 3, kFieldToken = 5, kFieldSessionTtl = 6;
+constexpr uint8_t kFieldUser = 0, kFieldCredential = 3, kFieldClearPassword = 4, kFieldToken = 5,
+                  kFieldSessionTtl = 6;
 constexpr size_t kTokenBytesMax = 32 << 10;
 
-Status encode_command(uint8_t command, std::string_view user, uint8_t secret_field, Bytes secret,
-                      std::vector<std::byte>& out) {
-  if (user.empty() || user.size() > kUserBytesMax) {
-    return {Code::invalid, "encode security message: user name of " + std::to_string(user.size()) +
-                               " bytes, expected 1 to " + std::to_string(kUserBytesMax)};
-  }
+struct SecretField {
+  uint8_t type = 0;
+  Bytes value;
+};
+
+void encode_command(uint8_t command, std::span<const SecretField> fields,
+                    std::vector<std::byte>& out) {
+  // Room for all of it at once: secrets must not stay behind in memory that was outgrown.
+  size_t size = 64;
+  for (const SecretField& field : fields) size += field.value.size() + 5;
+  out.reserve(out.size() + size);
   UnitWriter writer(out);
   const size_t frame_at = writer.begin_frame();
   writer.u8(0);
   writer.u8(0);
   writer.u8(command);
-  writer.u8(2);
+  writer.u8(static_cast<uint8_t>(fields.size()));
   for (int i = 0; i < 3; ++i) writer.u32(0);
-  writer.u32(static_cast<uint32_t>(user.size() + 1));
-  writer.u8(kFieldUser);
-  writer.bytes(as_bytes(user));
-  writer.u32(static_cast<uint32_t>(secret.size() + 1));
-  writer.u8(secret_field);
-  writer.bytes(secret);
+  for (const SecretField& field : fields) {
+    writer.u32(static_cast<uint32_t>(field.value.size() + 1));
+    writer.u8(field.type);
+    writer.bytes(field.value);
+  }
   writer.end_frame(frame_at, MessageType::security);
-  return {};
+}
+
+Status check_user(std::string_view user) {
+  if (!user.empty() && user.size() <= kUserBytesMax) return {};
+  return {Code::invalid, "encode security message: user name of " + std::to_string(user.size()) +
+                             " bytes, expected 1 to " + std::to_string(kUserBytesMax)};
 }
 
 }  // namespace
@@ -62,11 +74,39 @@ Result<std::string> hash_password(std::string_view password) {
 
 Status encode_login(std::string_view user, std::string_view credential,
                     std::vector<std::byte>& out) {
-  return encode_command(kCommandLogin, user, kFieldCredential, as_bytes(credential), out);
+  AEROKV_TRY(check_user(user));
+  encode_command(kCommandLogin,
+                 std::array{SecretField{kFieldUser, as_bytes(user)},
+                            SecretField{kFieldCredential, as_bytes(credential)}},
+                 out);
+  return {};
+}
+
+Status encode_external_login(std::string_view user, std::string_view credential,
+                             std::string_view password, std::vector<std::byte>& out) {
+  AEROKV_TRY(check_user(user));
+  encode_command(kCommandLogin,
+                 std::array{SecretField{kFieldUser, as_bytes(user)},
+                            SecretField{kFieldCredential, as_bytes(credential)},
+                            SecretField{kFieldClearPassword, as_bytes(password)}},
+                 out);
+  return {};
+}
+
+void encode_certificate_login(std::vector<std::byte>& out) {
+  encode_command(kCommandLogin, {}, out);
 }
 
 Status encode_authenticate(std::string_view user, Bytes token, std::vector<std::byte>& out) {
-  return encode_command(kCommandAuthenticate, user, kFieldToken, token, out);
+  const SecretField secret{kFieldToken, token};
+  if (user.empty()) {
+    encode_command(kCommandAuthenticate, {&secret, 1}, out);
+    return {};
+  }
+  AEROKV_TRY(check_user(user));
+  encode_command(kCommandAuthenticate, std::array{SecretField{kFieldUser, as_bytes(user)}, secret},
+                 out);
+  return {};
 }
 
 Result<SecurityAnswer> decode_security_answer(Bytes body) {

@@ -20,7 +20,16 @@ Result<std::string> hash_password(std::string_view password);
 Status encode_login(std::string_view user, std::string_view credential,
                     std::vector<std::byte>& out);
 
-/// First message on every other connection. `token` comes from the login answer.
+/// The same where the server asks another system (LDAP) for `password`, which is sent as it is:
+/// over TLS only.
+Status encode_external_login(std::string_view user, std::string_view credential,
+                             std::string_view password, std::vector<std::byte>& out);
+
+/// The same where the certificate of the connection says who logs in.
+void encode_certificate_login(std::vector<std::byte>& out);
+
+/// First message on every other connection. `user` is empty after a login by certificate. `token`
+/// comes from the login answer.
 Status encode_authenticate(std::string_view user, Bytes token, std::vector<std::byte>& out);
 
 struct SecurityAnswer {

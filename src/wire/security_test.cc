@@ -51,7 +51,33 @@ TEST(Security, UserLimits) {
   EXPECT_TRUE(encode_login(std::string(63, 'u'), kCredential, out));
   EXPECT_EQ(encode_login(std::string(64, 'u'), kCredential, out).code(), Code::invalid);
   EXPECT_EQ(encode_login("", kCredential, out).code(), Code::invalid);
-  EXPECT_EQ(encode_authenticate("", {}, out).code(), Code::invalid);
+  EXPECT_EQ(encode_authenticate(std::string(64, 'u'), {}, out).code(), Code::invalid);
+  EXPECT_EQ(encode_external_login("", kCredential, "pw1", out).code(), Code::invalid);
+}
+
+TEST(Security, ExternalLoginBytes) {
+  std::vector<std::byte> out;
+  ASSERT_TRUE(encode_external_login("u1", kCredential, "pw1", out));
+  std::string expected("\2\2\0\0\0\0\0\x60\0\0\x14\3", 12);
+  expected += std::string(12, '\0');
+  expected += std::string("\0\0\0\3\0u1\0\0\0\x3d\3", 12);
+  expected += kCredential;
+  expected += std::string("\0\0\0\4\4pw1", 8);
+  EXPECT_EQ(as_text(out), expected);
+}
+
+TEST(Security, CertificateLoginBytes) {
+  std::vector<std::byte> out;
+  encode_certificate_login(out);
+  std::string expected("\2\2\0\0\0\0\0\x10\0\0\x14\0", 12);
+  expected += std::string(12, '\0');
+  EXPECT_EQ(as_text(out), expected);
+  out.clear();
+  ASSERT_TRUE(encode_authenticate("", as_bytes("TOKEN123"), out));
+  expected = std::string("\2\2\0\0\0\0\0\x1d\0\0\0\1", 12);
+  expected += std::string(12, '\0');
+  expected += std::string("\0\0\0\x9\5TOKEN123", 13);
+  EXPECT_EQ(as_text(out), expected);
 }
 
 std::string answer(uint8_t result, uint8_t field_count, std::string_view fields) {

@@ -20,7 +20,16 @@ void read_endpoints(std::string_view text) {
   if (const auto endpoint = wire::parse_endpoint(text, 3000)) {
     require(!endpoint->host.empty() && endpoint->host.size() <= 255 && endpoint->port > 0);
     const auto again = wire::parse_endpoint(endpoint->to_string(), 1);
-    require(again && *again == *endpoint);
+    require(again && again->host == endpoint->host && again->port == endpoint->port);
+    require(endpoint->tls_name.empty() || wire::is_tls_name(endpoint->tls_name));
+    if (!endpoint->tls_name.empty()) {
+      const std::string v6 = endpoint->host.find(':') == std::string::npos
+                                 ? endpoint->host
+                                 : "[" + endpoint->host + "]";
+      const auto named = wire::parse_endpoint(
+          v6 + ":" + endpoint->tls_name + ":" + std::to_string(endpoint->port), 1);
+      require(named && *named == *endpoint);
+    }
   }
   if (const auto list = wire::parse_endpoints(text, 3000)) {
     require(!list->empty() && list->size() <= text.size() + 1);
@@ -32,7 +41,11 @@ void read_peers(std::string_view text) {
   if (!peers) return;
   for (const wire::Peer& peer : peers->peers) {
     require(!peer.node.empty() && peer.node.size() <= aerokv::kNodeNameBytesMax);
-    for (const wire::Endpoint& endpoint : peer.endpoints) require(endpoint.port > 0);
+    for (const wire::Endpoint& endpoint : peer.endpoints) {
+      require(endpoint.port > 0);
+      require(endpoint.tls_name.empty() ||
+              (endpoint.tls_name == peer.tls_name && wire::is_tls_name(endpoint.tls_name)));
+    }
   }
 }
 

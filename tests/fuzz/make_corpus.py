@@ -124,7 +124,8 @@ def text_seeds(seeds: dict[str, dict[str, bytes]]) -> None:
         )
     ):
         info[f"peers_{i}"] = b"\2" + text.encode()
-    for i, text in enumerate(("127.0.0.1:3000", "a:1, b ,[::1]:3", "[fe80::1]", "host:65536")):
+    hosts = ("127.0.0.1:3000", "a:1, b ,[::1]:3", "[fe80::1]", "host:65536", "h:tls.name:4333")
+    for i, text in enumerate(hosts):
         info[f"hosts_{i}"] = b"\1" + text.encode()
     info["integer"] = b"\4-9223372036854775808"
     wanted = ("record-size", "block-size", "nsup", "ttl", "stop_writes", "replication", "strong")
