@@ -372,6 +372,7 @@ class DevServer:
         host: str = ...,
         port: int = ...,
         nodes: int = ...,
+        spare_nodes: int = ...,
         replication: int = ...,
         namespaces: Sequence[dict[str, Any]] | None = ...,
         users: Sequence[dict[str, Any]] | None = ...,
@@ -384,13 +385,17 @@ class DevServer:
         link_bytes_per_second: int = ...,
         default_timeout_ms: int = ...,
         timing: dict[str, int] | None = ...,
+        racks: Sequence[int] | None = ...,
+        advertised_host: str = ...,
+        alternate_host: str = ...,
     ) -> None:
         """Start it.
 
         Args:
             host: Address to bind and to advertise.
             port: Port of the first node; 0 = any.
-            nodes: 1 to 16.
+            nodes: That run from the start.
+            spare_nodes: That start_node() can add; with the others 1 to 16.
             replication: Copies of each record.
             namespaces: Dicts with name, size_bytes, nsup_period_s, max_record_bytes,
                 default_ttl_s, allow_ttl_without_nsup.
@@ -404,25 +409,58 @@ class DevServer:
             link_bytes_per_second: What the link of each node carries in each direction; 0 = all.
             default_timeout_ms: Of requests that give none.
             timing: detection_ms, join_ms, resume_ms, map_change_ms, migration_us.
+            racks: Rack of each node, the spare ones included; copies go to different racks first.
+            advertised_host: What nodes advertise in place of `host`.
+            alternate_host: A second address of each node, bound and advertised as alternate.
         """
 
     @property
     def hosts(self) -> str:
-        """All endpoints in the form of the option `hosts`."""
+        """The nodes that run from the start, in the form of the option `hosts`."""
 
-    def endpoints(self) -> list[tuple[str, int]]: ...
+    @property
+    def alternate_hosts(self) -> str:
+        """Their alternate addresses; empty if there are none."""
+
+    def endpoints(self) -> list[tuple[str, int]]:
+        """One (host, port) for each node, the spare ones last."""
+
     def stop(self) -> None: ...
     def stop_node(self, node: int) -> None:
         """Kill a node: its sockets close, its data are gone."""
 
     def start_node(self, node: int) -> None:
-        """Start a stopped node, empty, on its old port."""
+        """Start a stopped or spare node, empty, on its port."""
 
     def pause_node(self, node: int) -> None:
         """Freeze a node: clients can connect, nothing is answered."""
 
     def resume_node(self, node: int) -> None:
         """Let a frozen node go on with what it had."""
+
+    def restart_node(self, node: int, down: float = 0.2) -> None:
+        """Kill a node and start it `down` seconds later."""
+
+    def rolling_restart(self, down: float = 0.2, timeout: float = 120.0) -> None:
+        """Restart one node after the other, each when all has settled."""
+
+    def remove_node(self, node: int, timeout: float = 120.0) -> None:
+        """Hand a node's data over, then stop it; it is a spare one from then on."""
+
+    def set_link(self, node: int, bytes_per_second: int) -> None:
+        """Change the speed of a node's link; 0 = no limit, node -1 = all."""
+
+    def set_latency(self, node: int, milliseconds: float) -> None:
+        """Let every answer of a node leave later; node -1 = all."""
+
+    def set_stop_writes(self, node: int, on: bool) -> None:
+        """Let a node refuse writes; node -1 = all."""
+
+    def set_rack(self, node: int, rack: int) -> None:
+        """Move a node to another rack."""
+
+    def control(self, line: str) -> None:
+        """Carry out a command of `lmcache-aerospike serve --control`."""
 
     def await_settled(self, timeout: float = 10.0) -> None:
         """Wait until all running nodes are members and hold their data."""

@@ -16,6 +16,8 @@
 #include "bindings/fork_guard.h"
 #include "bindings/gil.h"
 #include "bindings/option_reader.h"
+#include "devserver/cluster.h"
+#include "devserver/control.h"
 
 namespace aerokv::bindings {
 namespace {
@@ -66,6 +68,7 @@ devserver::Options read_options(const nb::dict& fields) {
   reader.take_text("host", out.host);
   reader.take_number("port", out.port);
   reader.take_number("nodes", out.nodes);
+  reader.take_number("spare_nodes", out.spare_nodes);
   reader.take_number("replication", out.replication);
   if (const nb::object list = reader.take("namespaces"); !list.is_none()) {
     out.namespaces.clear();
@@ -85,6 +88,11 @@ devserver::Options read_options(const nb::dict& fields) {
   reader.take_number("reserve_bytes", out.reserve_bytes);
   reader.take_number("link_bytes_per_second", out.link_bytes_per_second);
   reader.take_duration("default_timeout_ms", out.default_timeout);
+  if (const nb::object list = reader.take("racks"); !list.is_none()) {
+    for (const nb::handle entry : list) out.racks.push_back(nb::cast<int>(entry));
+  }
+  reader.take_text("advertised_host", out.advertised_host);
+  reader.take_text("alternate_host", out.alternate_host);
   if (const nb::object timing = reader.take("timing"); !timing.is_none()) {
     out.timing = read_timing(nb::cast<nb::dict>(timing));
   }
@@ -191,6 +199,7 @@ class PyDevServer {
  public:
   explicit PyDevServer(const nb::dict& fields) {
     devserver::Options options = read_options(fields);
+    nodes_ = static_cast<size_t>(std::max(0, options.nodes));
     std::optional<Result<std::unique_ptr<DevServer>>> started;
     {
       const GilReleased released;
@@ -218,6 +227,9 @@ class PyDevServer {
     return *server_;
   }
 
+  /// Those that run from the start; the others are spare ones.
+  [[nodiscard]] size_t nodes() const { return nodes_; }
+
   void stop() {
     if (guard_.is_child()) return;
     const GilReleased released;
@@ -237,6 +249,7 @@ class PyDevServer {
 
  private:
   ForkGuard guard_;
+  size_t nodes_ = 0;
   std::unique_ptr<DevServer> server_;
 };
 
@@ -245,20 +258,19 @@ std::chrono::milliseconds read_timeout(double seconds) {
   return std::chrono::milliseconds(std::llround(seconds * 1000));
 }
 
-nb::list endpoints(PyDevServer& self) {
+nb::list endpoint_list(const std::vector<devserver::Endpoint>& endpoints) {
   nb::list out;
-  for (const devserver::Endpoint& endpoint : self.server().endpoints()) {
+  for (const devserver::Endpoint& endpoint : endpoints) {
     out.append(nb::make_tuple(endpoint.host, static_cast<int>(endpoint.port)));
   }
   return out;
 }
 
-std::string hosts(PyDevServer& self) {
+// Of the first `count` endpoints, as the option `hosts` takes them.
+std::string hosts_text(const std::vector<devserver::Endpoint>& endpoints, size_t count) {
   std::string out;
-  for (const devserver::Endpoint& endpoint : self.server().endpoints()) {
-    const bool is_ipv6 = endpoint.host.find(':') != std::string::npos;
-    out += (out.empty() ? "" : ",") + (is_ipv6 ? "[" + endpoint.host + "]" : endpoint.host) + ":" +
-           std::to_string(endpoint.port);
+  for (size_t i = 0; i < std::min(count, endpoints.size()); ++i) {
+    out += (out.empty() ? "" : ",") + devserver::endpoint_text(endpoints[i]);
   }
   return out;
 }
@@ -297,6 +309,64 @@ void bind_nodes(nb::class_<PyDevServer>& type) {
   node_call("pause_node", &DevServer::pause_node,
             "Freeze a node: clients can connect, nothing is answered.");
   node_call("resume_node", &DevServer::resume_node, "Let a frozen node go on with what it had.");
+  type.def(
+      "restart_node",
+      [](PyDevServer& self, int node, double down) {
+        const std::chrono::milliseconds time = read_timeout(down);
+        self.wait([=](DevServer& server) { return server.restart_node(node, time); });
+      },
+      nb::arg("node"), nb::arg("down") = 0.2, "Kill a node and start it `down` seconds later.");
+  type.def(
+      "rolling_restart",
+      [](PyDevServer& self, double down, double timeout) {
+        const std::chrono::milliseconds time = read_timeout(down);
+        const std::chrono::milliseconds limit = read_timeout(timeout);
+        self.wait([=](DevServer& server) { return server.rolling_restart(time, limit); });
+      },
+      nb::arg("down") = 0.2, nb::arg("timeout") = 120.0,
+      "Restart one node after the other, each when all has settled.");
+  type.def(
+      "remove_node",
+      [](PyDevServer& self, int node, double timeout) {
+        const std::chrono::milliseconds limit = read_timeout(timeout);
+        self.wait([=](DevServer& server) { return server.remove_node(node, limit); });
+      },
+      nb::arg("node"), nb::arg("timeout") = 120.0, "Hand a node's data over, then stop it.");
+}
+
+void bind_conditions(nb::class_<PyDevServer>& type) {
+  type.def(
+      "set_link",
+      [](PyDevServer& self, int node, uint64_t bytes_per_second) {
+        self.wait([=](DevServer& server) { return server.set_link(node, bytes_per_second); });
+      },
+      nb::arg("node"), nb::arg("bytes_per_second"), "Speed of a node's link; 0 = no limit.");
+  type.def(
+      "set_latency",
+      [](PyDevServer& self, int node, double milliseconds) {
+        if (!(milliseconds >= 0 && milliseconds <= 3.6e6)) raise_invalid("latency: 0 to 3600000");
+        const std::chrono::microseconds time(std::llround(milliseconds * 1000));
+        self.wait([=](DevServer& server) { return server.set_latency(node, time); });
+      },
+      nb::arg("node"), nb::arg("milliseconds"), "Let every answer of a node leave later.");
+  type.def(
+      "set_stop_writes",
+      [](PyDevServer& self, int node, bool on) {
+        self.wait([=](DevServer& server) { return server.set_stop_writes(node, on); });
+      },
+      nb::arg("node"), nb::arg("on"), "Let a node refuse writes.");
+  type.def(
+      "set_rack",
+      [](PyDevServer& self, int node, int rack) {
+        self.wait([=](DevServer& server) { return server.set_rack(node, rack); });
+      },
+      nb::arg("node"), nb::arg("rack"), "Move a node to another rack.");
+  type.def(
+      "control",
+      [](PyDevServer& self, const std::string& line) {
+        self.wait([&](DevServer& server) { return devserver::control(server, line); });
+      },
+      nb::arg("line"), "Carry out a command of `lmcache-aerospike serve --control`.");
 }
 
 void bind_faults(nb::class_<PyDevServer>& type) {
@@ -332,8 +402,19 @@ void bind_devserver(nb::module_& module) {
       "__init__",
       [](PyDevServer* self, const nb::kwargs& fields) { new (self) PyDevServer(fields); },
       nb::arg("options"));
-  type.def("endpoints", &endpoints, "One (host, port) for each node.");
-  type.def_prop_ro("hosts", &hosts, "All endpoints as the option `hosts` takes them.");
+  type.def(
+      "endpoints", [](PyDevServer& self) { return endpoint_list(self.server().endpoints()); },
+      "One (host, port) for each node, the spare ones last.");
+  type.def_prop_ro(
+      "hosts",
+      [](PyDevServer& self) { return hosts_text(self.server().endpoints(), self.nodes()); },
+      "Those that run from the start, as the option `hosts` takes them.");
+  type.def_prop_ro(
+      "alternate_hosts",
+      [](PyDevServer& self) {
+        return hosts_text(self.server().alternate_endpoints(), self.nodes());
+      },
+      "Their alternate addresses.");
   type.def("stop", &PyDevServer::stop, "Close everything and join the threads. Idempotent.");
   type.def(
       "await_settled",
@@ -346,6 +427,7 @@ void bind_devserver(nb::module_& module) {
   type.def("__enter__", [](nb::handle self) { return nb::borrow(self); });
   type.def("__exit__", [](PyDevServer& self, const nb::args&) { self.stop(); }, nb::arg("error"));
   bind_nodes(type);
+  bind_conditions(type);
   bind_faults(type);
 }
 
