@@ -23,6 +23,10 @@ bool SocketAddress::is_loopback() const {
   return IN6_IS_ADDR_LOOPBACK(&v6.sin6_addr) != 0;
 }
 
+bool SocketAddress::operator==(const SocketAddress& other) const {
+  return length == other.length && std::memcmp(&storage, &other.storage, length) == 0;
+}
+
 Result<std::vector<SocketAddress>> resolve(const wire::Endpoint& endpoint) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
@@ -163,10 +167,10 @@ std::vector<NodePtr> PartitionTable::claim(const NodePtr& node, const wire::Repl
   return losers;
 }
 
-void PartitionTable::drop(const NodePtr& node) {
+void PartitionTable::replace(const NodePtr& node, const NodePtr& successor) {
   for (Replicas& replicas : slots_) {
     for (NodePtr& slot : replicas) {
-      if (slot == node) slot = nullptr;
+      if (slot == node) slot = successor;
     }
   }
 }

@@ -25,6 +25,7 @@ struct SocketAddress {
   socklen_t length = 0;
 
   [[nodiscard]] bool is_loopback() const;
+  bool operator==(const SocketAddress& other) const;
 };
 
 /// Resolves a name or a numeric address. Blocks on the resolver for names only.
@@ -138,7 +139,9 @@ class PartitionTable {
   std::vector<NodePtr> claim(const NodePtr& node, const wire::ReplicaMap& claims);
 
   /// Empties the slots of a node that left.
-  void drop(const NodePtr& node);
+  void drop(const NodePtr& node) { replace(node, nullptr); }
+  /// The node goes on as another object: it has another address now.
+  void replace(const NodePtr& node, const NodePtr& successor);
 
   [[nodiscard]] bool owns_any(const NodePtr& node) const;
   [[nodiscard]] const std::vector<Replicas>& slots() const { return slots_; }

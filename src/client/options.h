@@ -35,6 +35,8 @@ struct ClientOptions {
   uint64_t bytes_in_flight_max = 256ULL << 20;
 
   milliseconds connect_timeout{1000};
+  /// How long a start goes on trying while no node can be used; 0 = two rounds.
+  milliseconds start_timeout{0};
   /// A read gets no byte for this long: the request turns to the next replica.
   milliseconds read_attempt_timeout{150};
   /// The same for writes, where the server may wait for replicas before it answers.

@@ -1,22 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/tend.h"
 
-#include <poll.h>
-
 #include <algorithm>
-#include <cerrno>
 
 #include "aerokv/version.h"
 #include "base/log.h"
 #include "client/tend_contact.h"
-#include "wire/request.h"
-#include "wire/result.h"
-#include "wire/security.h"
 
 namespace aerokv::client {
 namespace {
 
-constexpr int kFailuresUntilReseed = 1;
+// Who has not answered after this does not hold up the end of a round.
+constexpr milliseconds kLate{50};
+// A node that failed before gets less time to connect and to answer.
+constexpr milliseconds kSecondChance{250};
+// At most one round in this time, however many requests ask for a fresh map.
+constexpr milliseconds kPace{100};
+// While something is amiss or changing, the next look follows after this.
+constexpr milliseconds kWatchful{250};
+// A start that has found a cluster waits no longer than this for other addresses.
+constexpr milliseconds kStragglers{250};
+constexpr int kRoundsOfAStart = 2;
+constexpr size_t kErrorTextMax = 2000;
 
 std::string base64(std::string_view text) {
   constexpr std::string_view kAlphabet =
@@ -37,7 +42,7 @@ std::string base64(std::string_view text) {
 
 }  // namespace
 
-Tender::Tender(const ClientOptions& options, std::string credential, MapListener on_map)
+Tender::Tender(const ClientOptions& options, Secret credential, MapListener on_map)
     : options_(options),
       credential_(std::move(credential)),
       on_map_(std::move(on_map)),
@@ -54,18 +59,43 @@ Status Tender::start() {
   wake_fd_ = *std::move(fd);
   thread_ = std::thread([this] { run(); });
   std::unique_lock lock(mutex_);
-  // Two rounds: nodes that are just starting may be taken in by the second. Wrong credentials stay
-  // wrong: no second round is needed to say so.
-  condition_.wait(lock, [this] {
-    return ready_ || rounds_ >= 2 || (rounds_ == 1 && seed_denials_ == seed_failures_);
-  });
-  if (ready_) return {};
-  // A node that answers and refuses tells more than those that are away.
-  const Status error(seed_denials_ > 0 ? Code::denied : Code::unavailable,
-                     "no node of the cluster could be used: " + seed_errors_);
+  const TimePoint begun = SteadyClock::now();
+  const bool waits = options_.start_timeout > milliseconds(0);
+  const auto is_decided = [&] {
+    // Wrong credentials stay wrong. Else nodes that are just starting may be taken in later.
+    const bool is_refused =
+        rounds_ > 0 && !seed_errors_.empty() &&
+        std::all_of(seed_errors_.begin(), seed_errors_.end(),
+                    [](const auto& item) { return item.second.code() == Code::denied; });
+    return ready_ || is_refused || (!waits && rounds_ >= kRoundsOfAStart);
+  };
+  if (waits) {
+    condition_.wait_until(lock, begun + options_.start_timeout, is_decided);
+  } else {
+    condition_.wait(lock, is_decided);
+  }
+  if (ready_) {
+    seed_errors_.clear();
+    return {};
+  }
+  Status error = start_error();
   lock.unlock();
   stop();
   return error;
+}
+
+/// Requires mutex_. A node that answers and refuses tells more than those that are away.
+Status Tender::start_error() {
+  std::string text;
+  bool any_denied = false;
+  for (const auto& [label, error] : seed_errors_) {
+    any_denied = any_denied || error.code() == Code::denied;
+    text += (text.empty() ? "" : "; ") + label + ": " + error.message();
+  }
+  if (text.empty()) text = "no answer yet";
+  if (text.size() > kErrorTextMax) text.resize(kErrorTextMax);
+  return {any_denied ? Code::denied : Code::unavailable,
+          "no node of the cluster could be used: " + text};
 }
 
 void Tender::stop() {
@@ -73,249 +103,176 @@ void Tender::stop() {
     const std::scoped_lock lock(mutex_);
     stopping_ = true;
   }
-  condition_.notify_all();
   if (wake_fd_.is_open()) signal_event_fd(wake_fd_.get());
   if (thread_.joinable()) thread_.join();
   contacts_.clear();  // and with them their connections
 }
 
 void Tender::wake() {
-  const std::scoped_lock lock(mutex_);
-  wake_ = true;
-  condition_.notify_all();
+  {
+    const std::scoped_lock lock(mutex_);
+    if (wake_) return;
+    wake_ = true;
+  }
+  signal_event_fd(wake_fd_.get());
 }
 
 void Tender::run() {
-  // At most this often, however many requests ask for a fresh map.
-  const Duration pace = std::min<Duration>(options_.tend_interval, milliseconds(100));
-  TimePoint earliest = SteadyClock::now();
+  next_round_ = SteadyClock::now();
   while (true) {
-    {
-      std::unique_lock lock(mutex_);
-      const TimePoint due = earliest - pace + Duration(options_.tend_interval);
-      condition_.wait_until(lock, due, [this] { return stopping_ || wake_ || rounds_ == 0; });
-      if (!stopping_) condition_.wait_until(lock, earliest, [this] { return stopping_; });
-      if (stopping_) return;
-      wake_ = false;
-    }
-    round();
-    earliest = SteadyClock::now() + pace;
+    TimePoint now = SteadyClock::now();
+    if (!take_orders(now)) return;
+    if (!round_open_ && now >= next_round_) begin_round(now);
+    await_events(now);
+    now = SteadyClock::now();
+    if (round_open_ && round_is_over(now)) finish_round(now);
+    if (version_ > 0) publish_if_changed();
+    publish_first_map(now);
   }
 }
 
-void Tender::round() {
-  const bool any_healthy = std::any_of(contacts_.begin(), contacts_.end(), [](const auto& contact) {
-    return contact->node && contact->failures < kFailuresUntilReseed;
-  });
-  for (auto& contact : contacts_) {
-    contact->answered = contact->peers_read = contact->replicas_read = false;
-    contact->step = Contact::Step::idle;
+/// False when the thread is to end.
+bool Tender::take_orders(TimePoint now) {
+  const std::scoped_lock lock(mutex_);
+  if (stopping_) return false;
+  if (wake_ && !round_open_) {
+    wake_ = false;
+    const Duration pace = std::min<Duration>(options_.tend_interval, kPace);
+    next_round_ = std::min(next_round_, std::max(now, last_round_ + pace));
   }
-  if (!any_healthy) reseed();
+  return true;
+}
+
+void Tender::begin_round(TimePoint now) {
+  round_open_ = true;
+  last_round_ = now;
+  masters_changed_ = false;
+  refresh_all_peers_ = std::any_of(contacts_.begin(), contacts_.end(),
+                                   [](const auto& contact) { return contact->failures > 0; });
+  if (!any_healthy()) reseed();
+  // Peers that are found meanwhile are begun where they are found.
+  const size_t count = contacts_.size();
+  for (size_t i = 0; i < count; ++i) {
+    if (!contacts_[i]->is_busy()) begin(*contacts_[i]);
+  }
+}
+
+/// Waits for what is next, and lets the contacts do what can be done.
+void Tender::await_events(TimePoint now) {
+  fds_.clear();
+  polled_.clear();
+  for (const auto& contact : contacts_) {
+    if (!contact->is_busy()) continue;
+    fds_.push_back({contact->channel.fd(), contact->channel.poll_events(), 0});
+    polled_.push_back(contact.get());
+  }
+  fds_.push_back({wake_fd_.get(), POLLIN, 0});
+  const auto left = std::chrono::ceil<milliseconds>(next_moment(now) - now).count();
+  const int wait_ms = static_cast<int>(std::clamp<int64_t>(left, 0, 10000));
+  if (::poll(fds_.data(), fds_.size(), wait_ms) < 0) return;  // interrupted
+  if (fds_.back().revents != 0) clear_event_fd(wake_fd_.get());
+  now = SteadyClock::now();
+  for (size_t i = 0; i < polled_.size(); ++i) {
+    Contact& contact = *polled_[i];
+    if (fds_[i].revents != 0) {
+      proceed(contact);
+    } else if (now >= contact.asked_at + patience(contact)) {
+      fail(contact, {Code::timeout,
+                     "no answer within " + std::to_string(patience(contact).count()) + " ms"});
+    }
+  }
+}
+
+/// When something has to be done even if nobody says a word.
+TimePoint Tender::next_moment(TimePoint now) const {
+  TimePoint next = round_open_ ? TimePoint::max() : next_round_;
+  bool any_busy = false;
+  for (const auto& contact : contacts_) {
+    if (!contact->is_busy()) continue;
+    any_busy = true;
+    next = std::min(next, contact->asked_at + patience(*contact));
+    for (const milliseconds step : {kLate, kStragglers}) {
+      if (now < contact->asked_at + step) next = std::min(next, contact->asked_at + step);
+    }
+  }
+  return round_open_ && !any_busy ? now : next;
+}
+
+/// The first round waits for everybody: what is known at a start should be all there is.
+bool Tender::is_late(const Contact& contact, TimePoint now) const {
+  return version_ > 0 && now >= contact.asked_at + kLate;
+}
+
+bool Tender::round_is_over(TimePoint now) {
+  // Whose map did not count may have been recognised by others meanwhile.
   for (size_t i = 0; i < contacts_.size(); ++i) {
-    if (contacts_[i]->step == Contact::Step::idle) begin(*contacts_[i]);
+    Contact& contact = *contacts_[i];
+    if (contact.step == Contact::Step::done && wants_map(contact)) ask_next(contact);
   }
-  poll_contacts();
-  finish_round();
+  return std::all_of(contacts_.begin(), contacts_.end(), [&](const auto& contact) {
+    return !contact->is_busy() || is_late(*contact, now);
+  });
 }
 
-void Tender::reseed() {
-  for (const wire::Endpoint& seed : options_.seeds) {
-    const bool known = std::any_of(contacts_.begin(), contacts_.end(), [&](const auto& contact) {
-      return contact->endpoints.size() == 1 && contact->endpoints[0] == seed;
-    });
-    if (!known) add_contact({seed}, "", true);
-  }
+void Tender::finish_round(TimePoint now) {
+  round_open_ = false;
+  drop_departed();
+  publish_if_changed();
+  next_round_ = std::max(now, last_round_ + pause());
+  const std::scoped_lock lock(mutex_);
+  ++rounds_;
+  condition_.notify_all();
 }
 
-void Tender::add_contact(std::vector<wire::Endpoint> endpoints, std::string expected_node,
-                         bool is_seed) {
-  auto contact = std::make_unique<Contact>();
-  contact->endpoints = std::move(endpoints);
-  contact->expected_node = std::move(expected_node);
-  contact->is_seed = is_seed;
-  contacts_.push_back(std::move(contact));
+/// Between the begins of two rounds.
+Duration Tender::pause() const {
+  const bool any_amiss = std::any_of(contacts_.begin(), contacts_.end(), [](const auto& contact) {
+    return contact->failures > 0 || (contact->node && contact->node->is_suspect());
+  });
+  const bool is_start = version_ == 0 && options_.start_timeout == milliseconds(0);
+  return (any_amiss || masters_changed_ || version_ == 0) && !is_start
+             ? std::min<Duration>(options_.tend_interval, kWatchful)
+             : options_.tend_interval;
 }
 
-void Tender::poll_contacts() {
-  std::vector<pollfd> fds;
-  std::vector<Contact*> owners;
-  while (true) {
-    fds.clear();
-    owners.clear();
-    for (const auto& contact : contacts_) {
-      if (!contact->is_busy()) continue;
-      fds.push_back({contact->channel.fd(), contact->channel.poll_events(), 0});
-      owners.push_back(contact.get());
-    }
-    if (fds.empty()) return;
-    fds.push_back({wake_fd_.get(), POLLIN, 0});
-    TimePoint deadline = TimePoint::max();
-    for (const Contact* contact : owners) {
-      deadline = std::min(deadline, contact->asked_at + patience(*contact));
-    }
-    const auto left = std::chrono::ceil<milliseconds>(deadline - SteadyClock::now()).count();
-    const int wait_ms = static_cast<int>(std::clamp<int64_t>(left, 0, 10000));
-    const int count = ::poll(fds.data(), fds.size(), wait_ms);
-    if (count < 0 && errno != EINTR) return;
-    if (fds.back().revents != 0) return;  // stop() was called
-    const TimePoint now = SteadyClock::now();
-    for (size_t i = 0; i < owners.size(); ++i) {
-      if (fds[i].revents != 0) {
-        proceed(*owners[i]);
-      } else if (now >= owners[i]->asked_at + patience(*owners[i])) {
-        fail(*owners[i], {Code::timeout, "no answer within " +
-                                             std::to_string(patience(*owners[i]).count()) + " ms"});
-      }
-    }
-    publish_early();
-  }
-}
-
-/// A node that failed before gets less time: it must not hold up what the others have to say.
+/// A node that failed before gets less time.
 milliseconds Tender::patience(const Contact& contact) const {
-  constexpr milliseconds kSecondChance{250};
   return contact.failures > 0 ? std::min(options_.connect_timeout, kSecondChance)
                               : options_.connect_timeout;
 }
 
 /// A start does not wait for seeds that do not answer, once a cluster was found and asked that has
 /// the namespace.
-void Tender::publish_early() {
+void Tender::publish_first_map(TimePoint now) {
   if (version_ > 0) return;
   bool any_done = false;
   for (const auto& contact : contacts_) {
-    any_done = any_done || (contact->answered && !contact->is_busy() && contact->node &&
-                            table_.owns_any(contact->node));
-    if (contact->is_busy() && (contact->node || !contact->is_seed)) return;
+    any_done = any_done ||
+               (contact->is_healthy() && !contact->is_busy() && table_.owns_any(contact->node));
+    const bool is_straggler = now >= contact->asked_at + kStragglers;
+    if (contact->is_busy() && !is_straggler && (contact->node || !contact->is_seed)) return;
   }
-  if (!any_done) return;
-  publish_if_changed();
-  condition_.notify_all();
-}
-
-void Tender::begin(Contact& contact) {
-  contact.asked_at = SteadyClock::now();
-  if (contact.node && !options_.user.empty()) {
-    const std::shared_ptr<const Session> session = contact.node->session();
-    // A rejected or ageing session is replaced on a fresh connection, where the login comes first.
-    if (!session || session->expires_at <= contact.asked_at) contact.channel.close();
-  }
-  if (contact.node && contact.channel.is_open()) {
-    contact.step = Contact::Step::generations;
-    ask(contact, {"node", "peers-generation", "partition-generation"});
-    return;
-  }
-  const wire::Endpoint& endpoint =
-      contact.endpoints[contact.endpoint_index % contact.endpoints.size()];
-  Result<std::vector<SocketAddress>> addresses = resolve(endpoint);
-  if (!addresses) return fail(contact, addresses.error());
-  // Names with several addresses are tried one per round.
-  contact.address = (*addresses)[static_cast<size_t>(contact.failures) % addresses->size()];
-  if (Status status = contact.channel.connect(contact.address); !status) {
-    return fail(contact, status);
-  }
-  connected(contact);
-}
-
-void Tender::connected(Contact& contact) {
-  if (options_.user.empty()) return ask_identity(contact);
-  std::vector<std::byte> frame;
-  if (Status status = wire::encode_login(options_.user, credential_, frame); !status) {
-    return fail(contact, status);
-  }
-  contact.step = Contact::Step::login;
-  contact.channel.request(wire::ReplyKind::security, std::move(frame));
-}
-
-void Tender::fail(Contact& contact, const Status& error) {
-  contact.step = Contact::Step::failed;
-  contact.channel.close();
-  ++contact.failures;
-  ++contact.endpoint_index;
-  refresh_all_peers_ = true;
-  const std::string label =
-      contact.node ? contact.node->label() : contact.endpoints.front().to_string();
-  if (contact.node) {
-    contact.node->suspect(SteadyClock::now(), error);
-  } else {
-    log(LogLevel::warning, "seed:" + label, "no node at " + label + ": " + error.message());
-  }
-  const std::scoped_lock lock(mutex_);
-  if (ready_) return;
-  seed_errors_ += (seed_errors_.empty() ? "" : "; ") + label + ": " + error.message();
-  if (seed_errors_.size() > 2000) seed_errors_.resize(2000);
-  ++seed_failures_;
-  if (error.code() == Code::denied) ++seed_denials_;
-}
-
-void Tender::drop_departed() {
-  const bool any_answered = std::any_of(contacts_.begin(), contacts_.end(),
-                                        [](const auto& contact) { return contact->answered; });
-  if (!any_answered) return;  // nobody to ask: keep what is known, it may all come back
-  for (const auto& contact : contacts_) {
-    if (contact->removed) continue;
-    const bool is_listed = std::any_of(contacts_.begin(), contacts_.end(), [&](const auto& other) {
-      return other->answered && !other->removed &&
-             std::any_of(other->peers.begin(), other->peers.end(), [&](const wire::Peer& peer) {
-               return peer.node == contact->expected_node;
-             });
-    });
-    const bool failed = contact->step == Contact::Step::failed;
-    const bool is_spare_seed = failed && !contact->node && contact->is_seed;
-    const bool has_no_part = contact->answered && contacts_.size() > 1 && !is_listed &&
-                             contact->peers.empty() &&
-                             (!contact->node || !table_.owns_any(contact->node));
-    if (is_spare_seed || (failed && !is_listed) || (failed && !contact->node) || has_no_part) {
-      contact->removed = true;
-    }
-  }
-}
-
-void Tender::finish_round() {
-  drop_departed();
-  for (const auto& contact : contacts_) {
-    if (!contact->removed || !contact->node) continue;
-    const bool adopted_elsewhere = std::any_of(
-        contacts_.begin(), contacts_.end(),
-        [&](const auto& other) { return !other->removed && other->node == contact->node; });
-    if (!adopted_elsewhere) {
-      contact->node->deactivate();
-      table_.drop(contact->node);
-      changed_ = true;
-      log(LogLevel::warning, "tend:dropped",
-          "node " + contact->node->label() + " has left the cluster");
-    }
-  }
-  std::erase_if(contacts_, [](const auto& contact) { return contact->removed; });
-  const bool any_failed = std::any_of(contacts_.begin(), contacts_.end(), [](const auto& contact) {
-    return contact->step == Contact::Step::failed;
-  });
-  refresh_all_peers_ = any_failed;
-  publish_if_changed();
-  const std::scoped_lock lock(mutex_);
-  ++rounds_;
-  condition_.notify_all();
+  if (any_done) publish_if_changed();
 }
 
 void Tender::publish_if_changed() {
   if (!changed_) return;
-  changed_ = false;
   auto map = std::make_shared<ClusterMap>();
-  map->version = ++version_;
   for (const auto& contact : contacts_) {
-    if (contact->node) map->nodes.push_back(contact->node);
+    if (contact->node && !contact->removed) map->nodes.push_back(contact->node);
   }
   if (map->nodes.empty()) return;
+  changed_ = false;
+  map->version = ++version_;
   if (table_.replication_factor() > 0) map->partitions = table_.slots();
   map->replication_factor = table_.replication_factor();
   map->strong_consistency = table_.strong_consistency();
   map->racks = racks_;
-  const bool answered = std::any_of(contacts_.begin(), contacts_.end(),
-                                    [](const auto& contact) { return contact->answered; });
   on_map_(std::move(map));
+  if (!any_healthy()) return;
   const std::scoped_lock lock(mutex_);
-  if (answered) ready_ = true;
+  ready_ = true;
+  condition_.notify_all();
 }
 
 }  // namespace aerokv::client

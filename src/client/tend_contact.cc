@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The steps of one contact in a tend round: login, identity, generations, peers, map, racks.
+// The turn of one contact in a tend round: connecting, login, identity, generations, peers, map,
+// racks.
 #include "client/tend_contact.h"
 
 #include <algorithm>
 #include <charconv>
 
+#include "base/log.h"
 #include "wire/request.h"
 #include "wire/result.h"
 #include "wire/security.h"
@@ -29,6 +31,116 @@ bool takes_user_agent(std::string_view build) {
 
 }  // namespace
 
+void Tender::begin(Contact& contact) {
+  contact.asked_at = SteadyClock::now();
+  contact.peers_read = contact.replicas_read = false;
+  if (contact.node && options_.needs_login()) {
+    const std::shared_ptr<const Session> session = contact.node->session();
+    // A rejected or ageing session is replaced on a fresh connection, where the login comes first.
+    if (!session || session->expires_at <= contact.asked_at) contact.channel.close();
+  }
+  if (!contact.node || !contact.channel.is_open()) return reconnect(contact);
+  contact.is_reused = true;
+  contact.step = Contact::Step::generations;
+  ask(contact, {"node", "peers-generation", "partition-generation"});
+}
+
+void Tender::reconnect(Contact& contact) {
+  contact.is_reused = false;
+  contact.step = Contact::Step::connecting;
+  Status status = find_addresses(contact);
+  connect_next(contact, std::move(status));
+}
+
+/// Lists the addresses to try: where it answered last, then all that its names stand for. The
+/// resolver is asked only if the first is not known or did not work, since it may block.
+Status Tender::find_addresses(Contact& contact) {
+  contact.candidates.clear();
+  contact.next = 0;
+  if (contact.node)
+    contact.candidates.push_back({contact.node->endpoint(), contact.node->address()});
+  if (contact.node && contact.failures == 0) return {};
+  Status error;
+  for (const wire::Endpoint& endpoint : contact.endpoints) {
+    Result<std::vector<SocketAddress>> addresses = resolve(endpoint);
+    if (!addresses) {
+      error = addresses.error();
+      continue;
+    }
+    for (const SocketAddress& address : *addresses) {
+      const bool known = std::any_of(contact.candidates.begin(), contact.candidates.end(),
+                                     [&](const auto& item) { return item.address == address; });
+      if (!known) contact.candidates.push_back({endpoint, address});
+    }
+  }
+  return error;
+}
+
+/// Tries the next address; without one the turn has failed.
+void Tender::connect_next(Contact& contact, Status why_not) {
+  while (contact.next < contact.candidates.size()) {
+    contact.current = contact.candidates[contact.next++];
+    contact.asked_at = SteadyClock::now();
+    why_not = contact.channel.connect(contact.current.address, options_,
+                                       contact.current.endpoint.tls_name);
+    if (why_not.ok()) return connected(contact);
+  }
+  if (why_not.ok()) why_not = {Code::unavailable, "no address"};
+  fail(contact, why_not);
+}
+
+void Tender::connected(Contact& contact) {
+  if (!options_.needs_login()) return ask_identity(contact);
+  std::vector<std::byte> frame;
+  if (Status status = encode_login(frame); !status) return fail(contact, status);
+  contact.step = Contact::Step::login;
+  contact.channel.request(wire::ReplyKind::security, std::move(frame));
+}
+
+Status Tender::encode_login(std::vector<std::byte>& frame) const {
+  switch (options_.auth_mode) {
+    case AuthMode::internal:
+      return wire::encode_login(options_.user, credential_.view(), frame);
+    case AuthMode::external:
+      return wire::encode_external_login(options_.user, credential_.view(),
+                                         options_.password.view(), frame);
+    case AuthMode::pki:
+      wire::encode_certificate_login(frame);
+      return {};
+  }
+  return {Code::internal, "auth_mode"};
+}
+
+/// The info command that lists the other nodes, with the addresses that this client connects to.
+std::string_view Tender::peers_command() const {
+  if (options_.tls.enable) {
+    return options_.use_alternate_addresses ? "peers-tls-alt" : "peers-tls-std";
+  }
+  return options_.use_alternate_addresses ? "peers-clear-alt" : "peers-clear-std";
+}
+
+/// Ends the contact's turn, unless there is another way to reach it.
+void Tender::fail(Contact& contact, const Status& error) {
+  contact.channel.close();
+  // The server may have closed it long ago: that says nothing about the node.
+  if (contact.is_reused && error.code() == Code::unavailable) return reconnect(contact);
+  if (contact.is_connecting() && contact.next < contact.candidates.size()) {
+    return connect_next(contact, error);
+  }
+  contact.step = Contact::Step::failed;
+  ++contact.failures;
+  contact.peers_known = false;
+  refresh_all_peers_ = true;
+  const std::string label = contact.label();
+  if (contact.node) {
+    contact.node->suspect(SteadyClock::now(), error);
+  } else {
+    log(LogLevel::warning, "seed:" + label, "no node at " + label + ": " + error.message());
+  }
+  const std::scoped_lock lock(mutex_);
+  if (!ready_) seed_errors_[label] = error;
+}
+
 void Tender::ask(Contact& contact, std::initializer_list<std::string_view> commands) {
   std::vector<std::byte> frame;
   const std::span<const std::string_view> list(commands.begin(), commands.size());
@@ -52,6 +164,7 @@ void Tender::proceed(Contact& contact) {
     case InfoChannel::Progress::failed:
       return fail(contact, contact.channel.error());
     case InfoChannel::Progress::answered:
+      contact.is_reused = false;
       break;
   }
   switch (contact.step) {
@@ -125,42 +238,6 @@ void Tender::on_identity(Contact& contact) {
   ask(contact, {"node", "peers-generation", "partition-generation"});
 }
 
-/// Makes the contact a node of this name; false if that ended the contact.
-bool Tender::adopt(Contact& contact, std::string_view name) {
-  // A peer must be who the others say it is. A node known before may come back under a new name.
-  const bool unexpected =
-      !contact.node && !contact.expected_node.empty() && contact.expected_node != name;
-  if (name.empty() || name.size() > kNodeNameBytesMax || unexpected) {
-    fail(contact, {Code::protocol, "node name \"" + std::string(name.substr(0, 64)) +
-                                       "\", expected \"" + contact.expected_node + "\""});
-    return false;
-  }
-  if (contact.node && contact.node->name() == name) return true;
-  const bool duplicate = std::any_of(contacts_.begin(), contacts_.end(), [&](const auto& other) {
-    return other.get() != &contact && !other->removed && other->node &&
-           other->node->name() == name && other->step != Contact::Step::failed;
-  });
-  if (duplicate) {  // two seeds that are one node
-    contact.removed = true;
-    contact.channel.close();
-    contact.step = Contact::Step::done;
-    return false;
-  }
-  if (contact.node) {
-    contact.node->deactivate();
-    table_.drop(contact.node);
-  }
-  const wire::Endpoint& endpoint =
-      contact.endpoints[contact.endpoint_index % contact.endpoints.size()];
-  contact.node = std::make_shared<Node>(std::string(name), endpoint, contact.address);
-  contact.node->set_session(contact.session);
-  contact.seen_peers_generation.clear();
-  contact.seen_partition_generation.clear();
-  contact.expected_node = name;
-  changed_ = true;
-  return true;
-}
-
 void Tender::on_generations(Contact& contact) {
   const auto items = wire::parse_info(as_text(contact.channel.answer()));
   Result<std::string_view> name = wire::find_info(items, "node");
@@ -169,22 +246,23 @@ void Tender::on_generations(Contact& contact) {
   for (const auto* item : {&name, &peers, &partitions}) {
     if (!*item) return fail(contact, item->error());
   }
-  if (*name != contact.node->name()) {
-    return fail(contact, {Code::unavailable,
-                          "node name changed to \"" + std::string(name->substr(0, 64)) + "\""});
+  if (*name != contact.node->name()) {  // another node at its address: who, and may it be?
+    contact.channel.close();
+    return reconnect(contact);
   }
   if (*partitions == "-1") {
     return fail(contact, {Code::unavailable, "node has not joined its cluster yet"});
   }
-  contact.answered = true;
   contact.peers_generation = *peers;
   contact.partition_generation = *partitions;
   if (contact.failures > 0) {  // it was away: nothing it said before counts
     contact.seen_peers_generation.clear();
     contact.seen_partition_generation.clear();
     refresh_all_peers_ = true;
+    contact.failures = 0;
+    const std::scoped_lock lock(mutex_);
+    seed_errors_.clear();
   }
-  contact.failures = 0;
   contact.node->clear_suspicion(contact.asked_at);
   ask_next(contact);
 }
@@ -193,18 +271,9 @@ void Tender::ask_next(Contact& contact) {
   if (!contact.peers_read &&
       (refresh_all_peers_ || contact.seen_peers_generation != contact.peers_generation)) {
     contact.step = Contact::Step::peers;
-    return ask(contact, {options_.use_alternate_addresses ? "peers-clear-alt" : "peers-clear-std"});
+    return ask(contact, {peers_command()});
   }
-  // An isolated node believes that it owns everything: its map counts only if it has peers, or if
-  // nobody else has peers or partitions.
-  const bool is_alone =
-      contact.peers.empty() &&
-      std::any_of(contacts_.begin(), contacts_.end(), [&](const auto& other) {
-        return other.get() != &contact && other->answered && !other->removed &&
-               (!other->peers.empty() || (other->node && table_.owns_any(other->node)));
-      });
-  if (!contact.replicas_read && !is_alone &&
-      contact.seen_partition_generation != contact.partition_generation) {
+  if (wants_map(contact)) {
     contact.step = Contact::Step::replicas;
     return ask(contact, {"partition-generation", "replicas"});
   }
@@ -217,27 +286,23 @@ void Tender::ask_next(Contact& contact) {
   contact.step = Contact::Step::done;
 }
 
+/// Once a turn, if its map has changed and is that of the cluster.
+bool Tender::wants_map(const Contact& contact) const {
+  return !contact.replicas_read && contact.node && !contact.removed &&
+         contact.seen_partition_generation != contact.partition_generation && counts(contact);
+}
+
 void Tender::on_peers(Contact& contact) {
   const auto items = wire::parse_info(as_text(contact.channel.answer()));
-  Result<std::string_view> text = wire::find_info(
-      items, options_.use_alternate_addresses ? "peers-clear-alt" : "peers-clear-std");
+  Result<std::string_view> text = wire::find_info(items, peers_command());
   if (!text) return fail(contact, text.error());
   Result<wire::Peers> peers = wire::parse_peers(*text);
   if (!peers) return fail(contact, peers.error());
-  contact.peers_read = true;
+  contact.peers_read = contact.peers_known = true;
   contact.peers = std::move(peers->peers);
   contact.seen_peers_generation = std::to_string(peers->generation);
-  for (const wire::Peer& peer : contact.peers) {
-    if (peer.endpoints.empty()) continue;
-    const auto known = std::find_if(contacts_.begin(), contacts_.end(), [&](const auto& other) {
-      return !other->removed && (other->expected_node == peer.node ||
-                                 (other->node && other->node->name() == peer.node));
-    });
-    if (known == contacts_.end()) {
-      add_contact(peer.endpoints, peer.node, false);
-      begin(*contacts_.back());
-    }
-  }
+  // A stranger's friends are not ours.
+  if (contact.is_seed || counts(contact)) take_peers(contact);
   ask_next(contact);
 }
 
@@ -258,6 +323,7 @@ void Tender::on_replicas(Contact& contact) {
       for (const auto& other : contacts_) {
         if (other->node == loser) other->seen_partition_generation.clear();
       }
+      masters_changed_ = true;
     }
   }
   changed_ = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the tend thread keeps of one node, or of one address that may become one. Private to the
-// two source files of Tender.
+// source files of Tender.
 #pragma once
 
 #include <memory>
@@ -16,6 +16,7 @@ namespace aerokv::client {
 struct Tender::Contact {
   enum class Step : uint8_t {
     idle,
+    connecting,
     login,
     identity,
     user_agent,
@@ -27,22 +28,28 @@ struct Tender::Contact {
     failed
   };
 
+  struct Candidate {
+    wire::Endpoint endpoint;
+    SocketAddress address;
+  };
+
   std::vector<wire::Endpoint> endpoints;  // tried in turn
-  size_t endpoint_index = 0;
-  std::string expected_node;  // from a peers list; empty for seeds
+  std::string expected_node;              // from a peers list; empty for seeds
   bool is_seed = false;
-  bool is_listed = true;  // some healthy node names it as a peer (or it is a seed)
 
   NodePtr node;  // null until it has told its name
   std::shared_ptr<const Session> session;
   InfoChannel channel;
-  SocketAddress address;
+  std::vector<Candidate> candidates;  // addresses of this turn, those before `next` were tried
+  size_t next = 0;
+  Candidate current;  // the one that the channel is connected to
   Step step = Step::idle;
   TimePoint asked_at{};
-  int failures = 0;
-  bool answered = false;       // in this round
-  bool peers_read = false;     // in this round
-  bool replicas_read = false;  // in this round
+  int failures = 0;            // turns in a row
+  bool is_reused = false;      // the channel was open before this turn, and nothing came yet
+  bool peers_known = false;    // since it was last unreachable
+  bool peers_read = false;     // in this turn
+  bool replicas_read = false;  // in this turn
 
   // Numbers of this node only; compared for inequality, never between nodes.
   std::string peers_generation;
@@ -56,6 +63,15 @@ struct Tender::Contact {
 
   [[nodiscard]] bool is_busy() const {
     return step != Step::idle && step != Step::done && step != Step::failed;
+  }
+  /// It answers, and has told whom it knows.
+  [[nodiscard]] bool is_healthy() const { return node && failures == 0 && peers_known && !removed; }
+  /// Before it has told its name: another address may do better.
+  [[nodiscard]] bool is_connecting() const {
+    return step == Step::connecting || step == Step::login || step == Step::identity;
+  }
+  [[nodiscard]] std::string label() const {
+    return node ? node->label() : endpoints.front().to_string();
   }
 };
 
