@@ -15,11 +15,17 @@
 
 #include "aerokv/bytes.h"
 #include "aerokv/status.h"
+#include "aerokv/tls.h"
 
 namespace aerokv {
 
 /// Which copy of a record a read asks first. prefer_rack needs StoreOptions::rack_id.
 enum class Replica : uint8_t { master, sequence, any, prefer_rack };
+
+/// Who knows that a user is the one he says he is. internal: the server, by the password; external:
+/// a system that the server asks (LDAP), which is given the password, so TLS is needed; pki: the
+/// client's certificate names the user, and there is no password.
+enum class AuthMode : uint8_t { internal, external, pki };
 
 /// What a load checks beyond sizes. identity: the sums stored with the segments are those that the
 /// meta record names. full: the received bytes are hashed as well.
@@ -27,11 +33,15 @@ enum class Verify : uint8_t { none, identity, full };
 
 /// Everything that can be configured. docs/reference/config.md has the table.
 struct StoreOptions {
-  std::string hosts;  ///< "host:port,host2:port"; port 3000 if left out; IPv6 as "[::1]:3000"
+  /// "host:port,host2:tls-name:port"; port 3000 if left out; IPv6 as "[::1]:3000".
+  std::string hosts;
   std::string ns = "lmcache";
   std::string set_name = "kv_chunks";
   std::string username;  ///< empty = no login
   std::string password;  ///< never logged
+  AuthMode auth_mode = AuthMode::internal;
+  TlsOptions tls;
+  std::string tls_name;  ///< that the certificates of nodes have, where `hosts` says no other
   std::string cluster_name;
   bool use_services_alternate = false;
 
@@ -154,6 +164,7 @@ struct StoreStats {
     bool suspect = false;
     uint64_t requests = 0, failures = 0;
     int64_t connections = 0;
+    uint64_t store_window_bytes = 0;  ///< of stores that it is given at once
   };
   std::vector<NodeStats> nodes;  ///< none after close()
 };

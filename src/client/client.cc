@@ -10,7 +10,7 @@
 namespace aerokv::client {
 namespace {
 
-std::string digest_of(const std::string& secret) {
+std::string digest_of(std::string_view secret) {
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(secret.data()), secret.size(), digest);
   return {reinterpret_cast<const char*>(digest), sizeof digest};
@@ -28,7 +28,19 @@ std::string identity_of(const ClientOptions& options) {
   add(options.ns);
   add(options.cluster_name);
   add(options.user);
-  add(digest_of(options.password));
+  add(digest_of(options.password.view()));
+  add_number(static_cast<int>(options.auth_mode));
+  for (const wire::Endpoint& seed : options.seeds) add(seed.tls_name);
+  add(options.tls_name);
+  add_number(options.tls.enable);
+  for (const std::string* field :
+       {&options.tls.ca_file, &options.tls.ca_path, &options.tls.crl_file, &options.tls.cert_file,
+        &options.tls.key_file, &options.tls.key_password_file, &options.tls.ciphers,
+        &options.tls.cipher_suites}) {
+    add(*field);
+  }
+  add(digest_of(options.tls.key_password));
+  add_number(static_cast<int>(options.tls.min_version));
   add_number(options.use_alternate_addresses);
   add_number(static_cast<int>(options.replica));
   add_number(options.rack_id);
@@ -40,6 +52,7 @@ std::string identity_of(const ClientOptions& options) {
   add_number(options.read_attempt_timeout.count());
   add_number(options.write_attempt_timeout.count());
   add_number(options.read_attempts_max);
+  add_number(static_cast<int>(options.hedge_reads));
   add_number(options.tend_interval.count());
   return text;
 }

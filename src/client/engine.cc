@@ -11,6 +11,45 @@
 namespace aerokv::client {
 namespace {
 
+Status check_trust(const ClientOptions& options) {
+  if (!options.tls.enable) {
+    if (!options.tls_name.empty()) {
+      return {Code::invalid, "tls_name: given without tls_enable, expected both or neither"};
+    }
+    for (const wire::Endpoint& seed : options.seeds) {
+      if (seed.tls_name.empty()) continue;
+      return {Code::invalid, "hosts: " + seed.to_string() +
+                                 " has a TLS name without tls_enable, expected both or neither"};
+    }
+    if (options.auth_mode != AuthMode::internal) {
+      return {Code::invalid, std::string("auth_mode: ") +
+                                 (options.auth_mode == AuthMode::pki ? "pki" : "external") +
+                                 " without tls_enable: the password or the certificate needs TLS"};
+    }
+    return {};
+  }
+  if (!options.tls_name.empty() && !wire::is_tls_name(options.tls_name)) {
+    return {Code::invalid, "tls_name: expected a name as certificates have it"};
+  }
+  for (const wire::Endpoint& seed : options.seeds) {
+    if (!options.tls_name.empty() || !seed.tls_name.empty()) continue;
+    return {Code::invalid, "tls_name: not given, and hosts has none for " + seed.to_string() +
+                               ": expected the name that its certificate must have"};
+  }
+  if (options.auth_mode == AuthMode::pki) {
+    if (options.tls.cert_file.empty()) {
+      return {Code::invalid, "auth_mode: pki without tls_cert_file, which says who logs in"};
+    }
+    if (!options.user.empty()) {
+      return {Code::invalid, "auth_mode: pki with a username, which the certificate has to give"};
+    }
+  }
+  if (options.auth_mode == AuthMode::external && options.user.empty()) {
+    return {Code::invalid, "auth_mode: external without a username"};
+  }
+  return {};
+}
+
 Status check(const ClientOptions& options) {
   if (options.seeds.empty()) return {Code::invalid, "hosts: none given"};
   if (options.ns.empty() || options.ns.size() > kNamespaceBytesMax) {
@@ -24,12 +63,8 @@ Status check(const ClientOptions& options) {
   if (options.user.size() > kUserBytesMax) {
     return {Code::invalid, "username: longer than " + std::to_string(kUserBytesMax) + " bytes"};
   }
-  return {};
+  return check_trust(options);
 }
-
-}  // namespace
-
-namespace {
 
 uint64_t next_engine_id() {
   static std::atomic<uint64_t> last{0};
@@ -43,12 +78,7 @@ Engine::Engine(ClientOptions options) : id_(next_engine_id()), options_(std::mov
 Result<std::unique_ptr<Engine>> Engine::start(ClientOptions options) {
   AEROKV_TRY(check(options));
   std::unique_ptr<Engine> engine(new Engine(std::move(options)));
-  if (!engine->options_.user.empty()) {
-    Result<std::string> credential = wire::hash_password(engine->options_.password);
-    if (!credential) return credential.error();
-    engine->credential_ = *std::move(credential);
-    engine->options_.password.clear();
-  }
+  AEROKV_TRY(engine->prepare_trust());
   Engine* self = engine.get();
   engine->tender_ = std::make_unique<Tender>(
       engine->options_, engine->credential_,
@@ -60,6 +90,23 @@ Result<std::unique_ptr<Engine>> Engine::start(ClientOptions options) {
   }
   AEROKV_TRY(engine->tender_->start());
   return engine;
+}
+
+/// Makes of the options what proves the user to the cluster, and the cluster to the user.
+Status Engine::prepare_trust() {
+  if (options_.tls.enable) {
+    Result<std::shared_ptr<TlsContext>> context = TlsContext::client(options_.tls);
+    if (!context) return context.error();
+    options_.tls_context = *std::move(context);
+    wipe(options_.tls.key_password);
+  }
+  if (options_.user.empty()) return {};
+  Result<std::string> credential = wire::hash_password(options_.password.view());
+  if (!credential) return credential.error();
+  credential_ = Secret::take(*credential);
+  // Only a login by way of another system needs the password itself again.
+  if (options_.auth_mode != AuthMode::external) options_.password = Secret();
+  return {};
 }
 
 Engine::~Engine() {
@@ -132,8 +179,7 @@ std::vector<NodeInfo> Engine::info_all(std::string_view command, milliseconds ti
   for (const NodePtr& node : current->nodes) {
     if (is_over()) break;
     NodeInfo info{node->name(), {}, {}};
-    Result<std::string> value =
-        ask_info(*node, options_.user, command, SteadyClock::now() + timeout);
+    Result<std::string> value = ask_info(*node, options_, command, SteadyClock::now() + timeout);
     if (value) {
       info.value = *std::move(value);
     } else {

@@ -73,11 +73,12 @@ class Engine {
 
  private:
   explicit Engine(ClientOptions options);
+  Status prepare_trust();
   void publish(const std::shared_ptr<const ClusterMap>& map);
 
   const uint64_t id_;
   ClientOptions options_;
-  std::string credential_;
+  Secret credential_;
   ClientStats stats_;
   mutable std::mutex map_mutex_;
   std::shared_ptr<const ClusterMap> map_;  // guarded by map_mutex_

@@ -2,6 +2,7 @@
 #include "client/info_channel.h"
 
 #include <poll.h>
+#include <string.h>  // explicit_bzero
 
 #include <algorithm>
 
@@ -12,28 +13,48 @@
 
 namespace aerokv::client {
 
-Status InfoChannel::connect(const SocketAddress& address) {
+Status InfoChannel::connect(const SocketAddress& address, const ClientOptions& options,
+                            const std::string& tls_name) {
+  close();
   decoder_ = wire::ReplyDecoder();
-  out_.clear();
-  sent_ = 0;
-  Result<Socket> socket = Socket::start_connect(address);
-  if (!socket) {
-    socket_.close();
-    return socket.error();
-  }
+  Result<Socket> socket = Socket::start_connect(address, options, tls_name);
+  if (!socket) return socket.error();
   socket_ = *std::move(socket);
   connecting_ = true;
   return {};
 }
 
+void InfoChannel::wipe_secrets() {
+  if (!is_secret_) return;
+  explicit_bzero(out_.data(), out_.size());
+  explicit_bzero(answer_.data(), answer_.size());
+}
+
+void InfoChannel::close() {
+  wipe_secrets();
+  out_.clear();
+  sent_ = 0;
+  socket_.close();
+}
+
 void InfoChannel::request(wire::ReplyKind kind, std::vector<std::byte> frame) {
+  wipe_secrets();
+  is_secret_ = kind == wire::ReplyKind::security;
   out_ = std::move(frame);
   sent_ = 0;
   decoder_.expect(kind, *this);
 }
 
 short InfoChannel::poll_events() const {
-  return connecting_ || sent_ < out_.size() ? POLLOUT : POLLIN;
+  const short write = sent_ < out_.size() || socket_.wants_write() ? POLLOUT : 0;
+  if (connecting_) return socket_.wants_write() ? POLLOUT : POLLIN;
+  return static_cast<short>(write == 0 ? POLLIN : write);
+}
+
+const char* InfoChannel::stage() const {
+  if (!connecting_) return "no answer";
+  return socket_.is_in_handshake() && !socket_.wants_write() ? "no end of the TLS handshake"
+                                                             : "no connection";
 }
 
 InfoChannel::Progress InfoChannel::fail(Status error) {
@@ -44,17 +65,18 @@ InfoChannel::Progress InfoChannel::fail(Status error) {
 
 InfoChannel::Progress InfoChannel::advance() {
   if (connecting_) {
-    if (Status status = socket_.connect_result(); !status) return fail(status);
+    const IoResult result = socket_.finish_connect();
+    if (result.kind == IoResult::Kind::would_block) return Progress::pending;
+    if (result.kind != IoResult::Kind::moved) return fail(socket_.failure(result, "connect"));
     connecting_ = false;
   }
-  while (sent_ < out_.size()) {
+  while (sent_ < out_.size() || socket_.wants_write()) {
     const iovec part{out_.data() + sent_, out_.size() - sent_};
-    const IoResult result = socket_.send({&part, 1});
+    const IoResult result = socket_.send({&part, part.iov_len > 0 ? size_t{1} : size_t{0}});
     if (result.kind == IoResult::Kind::would_block) return Progress::pending;
-    if (result.kind == IoResult::Kind::failed) {
-      return fail(status_from_errno(result.error, "send"));
-    }
+    if (result.kind != IoResult::Kind::moved) return fail(socket_.failure(result, "send"));
     sent_ += result.bytes;
+    if (is_secret_ && sent_ == out_.size()) explicit_bzero(out_.data(), out_.size());
   }
   while (decoder_.is_expecting()) {
     std::array<MutableBytes, 2> places;
@@ -63,12 +85,7 @@ InfoChannel::Progress InfoChannel::advance() {
     for (size_t i = 0; i < count; ++i) parts[i] = {places[i].data(), places[i].size()};
     const IoResult result = socket_.receive({parts.data(), count});
     if (result.kind == IoResult::Kind::would_block) return Progress::pending;
-    if (result.kind == IoResult::Kind::closed) {
-      return fail({Code::unavailable, "receive: closed by the server"});
-    }
-    if (result.kind == IoResult::Kind::failed) {
-      return fail(status_from_errno(result.error, "receive"));
-    }
+    if (result.kind != IoResult::Kind::moved) return fail(socket_.failure(result, "receive"));
     Result<wire::ReplyDecoder::Progress> progress = decoder_.received(result.bytes);
     if (!progress) return fail(progress.error());
     if (*progress == wire::ReplyDecoder::Progress::complete) return Progress::answered;
@@ -100,7 +117,7 @@ Result<std::vector<std::byte>> exchange(InfoChannel& channel, wire::ReplyKind ki
         break;
     }
     const auto left = std::chrono::ceil<milliseconds>(deadline - SteadyClock::now()).count();
-    if (left <= 0) return Status(Code::timeout, "no answer in time");
+    if (left <= 0) return Status(Code::timeout, std::string(channel.stage()) + " in time");
     pollfd fd{channel.fd(), channel.poll_events(), 0};
     ::poll(&fd, 1, static_cast<int>(std::min<int64_t>(left, 10000)));
     if (fd.revents == 0) continue;
@@ -109,16 +126,16 @@ Result<std::vector<std::byte>> exchange(InfoChannel& channel, wire::ReplyKind ki
 
 }  // namespace
 
-Result<std::string> ask_info(const Node& node, const std::string& user, std::string_view command,
-                             TimePoint deadline) {
+Result<std::string> ask_info(const Node& node, const ClientOptions& options,
+                             std::string_view command, TimePoint deadline) {
   InfoChannel channel;
-  AEROKV_TRY(channel.connect(node.address()));
-  if (!user.empty()) {
+  AEROKV_TRY(channel.connect(node.address(), options, node.endpoint().tls_name));
+  if (options.needs_login()) {
     const std::shared_ptr<const Session> session = node.session();
     if (!session) return Status(Code::unavailable, "no session yet");
     if (!session->token.empty()) {
       std::vector<std::byte> frame;
-      AEROKV_TRY(wire::encode_authenticate(user, session->token, frame));
+      AEROKV_TRY(wire::encode_authenticate(options.user, session->token, frame));
       Result<std::vector<std::byte>> body =
           exchange(channel, wire::ReplyKind::security, std::move(frame), deadline);
       if (!body) return body.error();

@@ -4,11 +4,18 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "aerokv/store.h"
 #include "base/clock.h"
+#include "base/secret.h"
 #include "wire/info.h"
+
+namespace aerokv {
+class TlsContext;
+}
 
 namespace aerokv::client {
 
@@ -19,8 +26,16 @@ struct ClientOptions {
   std::vector<wire::Endpoint> seeds;
   std::string ns;            ///< the one namespace whose partition map is kept
   std::string cluster_name;  ///< nodes of another cluster are refused; empty = any
-  std::string user;          ///< empty = no login
-  std::string password;
+  AuthMode auth_mode = AuthMode::internal;
+  std::string user;  ///< empty = no login, except in the mode pki, where the certificate names it
+  Secret password;
+
+  TlsOptions tls;
+  std::string tls_name;  ///< of the nodes whose endpoint has none
+  /// Made from `tls` by Engine::start().
+  std::shared_ptr<TlsContext> tls_context;
+
+  [[nodiscard]] bool needs_login() const { return !user.empty() || auth_mode == AuthMode::pki; }
   bool use_alternate_addresses = false;  ///< `peers-clear-alt`: addresses behind a NAT
 
   ReplicaPolicy replica = ReplicaPolicy::sequence;
@@ -47,6 +62,8 @@ struct ClientOptions {
     return read_attempt_timeout * (1 << std::min(attempt, 4U));
   }
   int read_attempts_max = 4;
+  /// A read that is later than most is sent to a second replica as well.
+  bool hedge_reads = false;
   milliseconds tend_interval{1000};
 };
 

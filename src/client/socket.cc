@@ -25,7 +25,8 @@ msghdr message_of(std::span<const iovec> parts) {
 
 }  // namespace
 
-Result<Socket> Socket::start_connect(const SocketAddress& address) {
+Result<Socket> Socket::start_connect(const SocketAddress& address, const ClientOptions& options,
+                                     const std::string& tls_name) {
   UniqueFd fd(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.is_open()) return status_from_errno(errno, "socket");
   const int on = 1;
@@ -35,18 +36,29 @@ Result<Socket> Socket::start_connect(const SocketAddress& address) {
       errno != EINPROGRESS) {
     return status_from_errno(errno, "connect");
   }
-  return Socket(std::move(fd));
+  Socket socket(std::move(fd));
+  if (options.tls_context) {
+    const std::string& name = tls_name.empty() ? options.tls_name : tls_name;
+    Result<TlsStream> stream = options.tls_context->connect(socket.fd(), name);
+    if (!stream) return stream.error();
+    socket.tls_ = *std::move(stream);
+  }
+  return socket;
 }
 
-Status Socket::connect_result() const {
-  int error = 0;
-  socklen_t length = sizeof error;
-  if (::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length) < 0) error = errno;
-  if (error != 0) return status_from_errno(error, "connect");
-  return {};
+IoResult Socket::finish_connect() {
+  if (is_connecting_) {
+    int error = 0;
+    socklen_t length = sizeof error;
+    if (::getsockopt(fd_.get(), SOL_SOCKET, SO_ERROR, &error, &length) < 0) error = errno;
+    if (error != 0) return {IoResult::Kind::failed, 0, error};
+    is_connecting_ = false;
+  }
+  return tls_.is_open() ? tls_.handshake() : IoResult{};
 }
 
-IoResult Socket::send(std::span<const iovec> parts) {
+IoResult Socket::send_clear(std::span<const iovec> parts) {
+  if (parts.empty()) return {};
   const msghdr message = message_of(parts);
   ssize_t moved = 0;
   do {
@@ -55,7 +67,8 @@ IoResult Socket::send(std::span<const iovec> parts) {
   return result_of(moved);
 }
 
-IoResult Socket::receive(std::span<const iovec> parts) {
+IoResult Socket::receive_clear(std::span<const iovec> parts, bool only_buffered) {
+  if (only_buffered) return {IoResult::Kind::would_block, 0, 0};
   msghdr message = message_of(parts);
   ssize_t moved = 0;
   do {
@@ -63,6 +76,20 @@ IoResult Socket::receive(std::span<const iovec> parts) {
   } while (moved < 0 && errno == EINTR);
   if (moved == 0) return {IoResult::Kind::closed, 0, 0};
   return result_of(moved);
+}
+
+Status Socket::failure(const IoResult& result, const char* doing) const {
+  if (tls_.is_open() && !tls_.error().ok()) return tls_.error();
+  if (result.kind == IoResult::Kind::closed) {
+    return {Code::unavailable, std::string(doing) + ": closed by the server"};
+  }
+  return status_from_errno(result.error, doing);
+}
+
+void Socket::close() {
+  if (tls_.is_open()) tls_.say_goodbye();
+  tls_ = TlsStream();
+  fd_.reset();
 }
 
 }  // namespace aerokv::client

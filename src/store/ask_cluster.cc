@@ -18,7 +18,7 @@ Result<std::vector<NodeReport>> ask_cluster(const StoreOptions& options,
     report.node = node->name();
     report.address = node->endpoint().to_string();
     for (const std::string& command : commands) {
-      Result<std::string> text = client::ask_info(*node, options.username, command,
+      Result<std::string> text = client::ask_info(*node, (*client)->options(), command,
                                                   SteadyClock::now() + options.connect_timeout);
       NodeAnswer& answer = report.answers.emplace_back();
       answer.node = node->name();

@@ -66,7 +66,10 @@ Result<client::ClientOptions> client_options(const StoreOptions& options) {
   out.ns = options.ns;
   out.cluster_name = options.cluster_name;
   out.user = options.username;
-  out.password = options.password;
+  out.password = Secret(options.password);
+  out.auth_mode = options.auth_mode;
+  out.tls = options.tls;
+  out.tls_name = options.tls_name;
   out.use_alternate_addresses = options.use_services_alternate;
   switch (options.replica) {
     case Replica::master:
@@ -125,8 +128,10 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(StoreOptions options) {
   AEROKV_TRY(check(options));
   Result<client::ClientOptions> client_opts = client_options(options);
   if (!client_opts) return client_opts.error();
-  options.password.clear();
+  wipe(options.password);
+  wipe(options.tls.key_password);
   Result<std::unique_ptr<client::Client>> client = client::Client::connect(*client_opts);
+  wipe(client_opts->tls.key_password);
   if (!client) return client.error();
   Result<std::shared_ptr<const NamespaceLimits>> limits = discover_limits(**client, options);
   if (!limits) return limits.error();
@@ -346,7 +351,7 @@ StoreStats ChunkStore::stats() const {
   for (const client::NodePtr& node : context_->client->map()->nodes) {
     stats.nodes.push_back({node->name(), node->endpoint().to_string(), node->is_suspect(),
                            read(node->requests), read(node->failures),
-                           read(node->connections_open)});
+                           read(node->connections_open), node->stores.bytes()});
   }
   return stats;
 }

@@ -61,7 +61,7 @@ inline void set_config(const devserver::DevServer& server, const std::string& se
     ASSERT_TRUE(resolved);
     const client::Node node("any", address, resolved->front());
     const Result<std::string> answer =
-        client::ask_info(node, "", "set-config:context=namespace;namespace=lmcache;" + setting,
+        client::ask_info(node, {}, "set-config:context=namespace;namespace=lmcache;" + setting,
                          SteadyClock::now() + std::chrono::seconds(5));
     ASSERT_TRUE(answer) << answer.error().message();
     ASSERT_EQ(*answer, "ok");
