@@ -17,6 +17,8 @@ namespace aerokv::client {
 /// of an attempt is decoded into it (it is the ReplySink), and done() is called exactly once, after
 /// which the client does not touch it again: done() may delete it. All these calls come from one
 /// I/O thread at a time. Buffers that encode() or value_target() hand out must live until done().
+class Connection;
+
 class Command : public wire::ReplySink {
  public:
   /// What the client needs to know to route and to retry.
@@ -32,6 +34,10 @@ class Command : public wire::ReplySink {
     uint64_t payload_bytes = 0;
     /// Its connection broke before: nothing may wait behind it on the next one.
     bool alone = false;
+    /// With `node`: attempts of the caller that went before, which makes this one more patient; and
+    /// whether the caller could ask another node, which makes it less so.
+    uint32_t earlier_attempts = 0;
+    bool has_alternative = false;
   };
 
   /// A request as it leaves: `head` first, then `payload` from where it lies.
@@ -55,15 +61,31 @@ class Command : public wire::ReplySink {
 
  private:
   friend class Client;
+  friend class HedgeLeg;
   friend class IoLoop;
   friend class Connection;
+  /// The client has taken it over, perhaps not for the first time.
+  void begin(uint32_t spread) {
+    spread_ = spread;
+    attempt_ = 0;
+    last_node_ = nullptr;
+    sent_ = in_doubt_ = was_hedged_ = false;
+    last_error_ = {};
+    connection_ = hedge_ = nullptr;
+  }
+
   const void* owner_ = nullptr;  // the client that submitted it; only compared
   uint32_t attempt_ = 0;
   uint32_t spread_ = 0;
   TimePoint first_failure_{};
   StoreWindow::Ticket store_ticket_;  // of the attempt under way, if it stores a payload
-  const Node* last_node_ = nullptr;  // of the attempt before; only compared
-  bool sent_ = false;                // some attempt reached a socket: a failed write is in doubt
+  const Node* last_node_ = nullptr;   // of the attempt before; only compared
+  bool sent_ = false;                 // the last attempt had left completely
+  bool in_doubt_ = false;             // a write that some attempt may have applied
+  bool was_hedged_ = false;
+  TimePoint sent_at_{};               // when the attempt under way began
+  Connection* connection_ = nullptr;  // of the attempt under way
+  Connection* hedge_ = nullptr;       // of its second leg, if there is one
   Status last_error_;
 };
 

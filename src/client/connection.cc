@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "client/connection.h"
 
+#include <string.h>  // explicit_bzero
+
 #include <algorithm>
 #include <cerrno>
 
@@ -12,8 +14,17 @@ namespace {
 // Parts of one sendmsg: head and payload of several requests.
 constexpr size_t kSendPartsMax = 32;
 
-// A connection to a node that answers on others may be silent this many times as long.
-constexpr int kPatienceWithBusyNode = 4;
+// Fewer bytes of an answer than this are no sign of life: a node that lets them drip is as good as
+// silent. Every segment of a working link has more.
+constexpr uint64_t kProgressBytes = 512;
+
+// A connection that nobody has used for so long may be one that the server has closed.
+constexpr std::chrono::seconds kIdle{1};
+
+wire::DiscardSink& discard_sink() {
+  static wire::DiscardSink sink;  // without state: shared by all threads
+  return sink;
+}
 
 // After this many bytes the loop turns to its other connections. Loads are waited for; a store
 // that waits a little longer harms nobody.
@@ -26,14 +37,14 @@ Connection::Connection(NodePtr node, const ClientOptions& options, void* owner)
     : node_(std::move(node)), options_(options), owner_(owner) {}
 
 Status Connection::open(TimePoint now) {
-  if (!options_.user.empty()) {
+  if (options_.needs_login()) {
     session_ = node_->session();
     if (!session_) return {Code::denied, "node " + node_->label() + ": no session yet"};
     if (!session_->token.empty()) {
       AEROKV_TRY(wire::encode_authenticate(options_.user, session_->token, hello_));
     }
   }
-  Result<Socket> socket = Socket::start_connect(node_->address());
+  Result<Socket> socket = Socket::start_connect(node_->address(), options_, node_->endpoint().tls_name);
   if (!socket) return socket.error().with_context("node " + node_->label());
   socket_ = *std::move(socket);
   last_progress_ = head_since_ = now;
@@ -41,15 +52,66 @@ Status Connection::open(TimePoint now) {
 }
 
 void Connection::enqueue(Command* command, Command::Encoded request, TimePoint now) {
-  if (flights_.empty()) {
-    last_progress_ = head_since_ = now;
-    head_wait_counted_ = false;
-    if (state_ == State::ready) decoder_.expect(command->plan.kind, *command);
-  }
+  const bool is_first = flights_.empty();
   payload_bytes_ += command->plan.payload_bytes;
   unsent_bytes_ += request.head.size() + request.payload.size();
   write_count_ += command->plan.is_write ? 1 : 0;
-  flights_.push_back({command, std::move(request), 0, now});
+  flights_.push_back({command, command->plan.kind, command->plan.is_write,
+                      command->plan.payload_bytes, std::move(request), 0, now, nullptr});
+  if (!is_first) return;
+  was_idle_ = state_ == State::ready && now - last_progress_ > kIdle;
+  last_progress_ = head_since_ = now;
+  head_bytes_ = node_->bytes_received.load(std::memory_order_relaxed);
+  head_wait_counted_ = false;
+  received_ = 0;
+  if (state_ == State::ready) expect_head();
+}
+
+void Connection::expect_head() {
+  Flight& flight = flights_.front();
+  if (flight.leg) return decoder_.expect(flight.kind, *flight.leg);
+  if (flight.command != nullptr) return decoder_.expect(flight.kind, *flight.command);
+  decoder_.expect(flight.kind, discard_sink());
+}
+
+Connection::Flight* Connection::find_flight(const Command& command) {
+  const auto it = std::find_if(flights_.begin(), flights_.end(),
+                               [&](const Flight& flight) { return flight.command == &command; });
+  return it == flights_.end() ? nullptr : &*it;
+}
+
+void Connection::orphan(const Command& command) {
+  Flight* const flight = find_flight(command);
+  if (flight == nullptr) return;
+  flight->command = nullptr;
+  payload_bytes_ -= flight->payload_bytes;
+}
+
+void Connection::detach(const Command& command) {
+  Flight* const flight = find_flight(command);
+  if (flight == nullptr) return;
+  const bool is_head = flight == &flights_.front();
+  orphan(command);
+  if (is_head && decoder_.is_expecting() && state_ == State::ready) {
+    decoder_.redirect(discard_sink());
+  }
+  flight->leg.reset();
+}
+
+void Connection::make_leg(Command& command, HedgeLeg::Referee& referee) {
+  Flight* const flight = find_flight(command);
+  if (flight == nullptr) return;
+  flight->leg = std::make_unique<HedgeLeg>(referee, *this, command);
+  const bool is_head = flight == &flights_.front();
+  if (is_head && state_ == State::ready) decoder_.redirect(*flight->leg);
+}
+
+void Connection::make_single(Command& command) {
+  Flight* const flight = find_flight(command);
+  if (flight == nullptr) return;
+  const bool is_head = flight == &flights_.front();
+  if (is_head && state_ == State::ready) decoder_.redirect(command);
+  flight->leg.reset();
 }
 
 bool Connection::has_room(size_t depth) {
@@ -62,33 +124,56 @@ bool Connection::has_room(size_t depth) {
 }
 
 bool Connection::carries(const void* owner) const {
-  return std::any_of(flights_.begin(), flights_.end(),
-                     [owner](const Flight& flight) { return flight.command->owner_ == owner; });
+  return std::any_of(flights_.begin(), flights_.end(), [owner](const Flight& flight) {
+    return flight.command != nullptr && flight.command->owner_ == owner;
+  });
 }
 
 bool Connection::wants_write() const {
-  return state_ == State::connecting || hello_sent_ < hello_.size() ||
-         (state_ == State::ready && fully_sent_ < flights_.size());
+  if (state_ == State::connecting) return socket_.wants_write();
+  return hello_sent_ < hello_.size() ||
+         (state_ == State::ready && fully_sent_ < flights_.size()) || socket_.wants_write();
 }
 
 void Connection::drive(bool readable, bool writable, TimePoint now, Outcome& outcome) {
+  fault_ = FaultKind::garbage;
+  outcome.error = move(readable, writable, now, outcome);
+  outcome.fault = fault_;
+}
+
+Status Connection::move(bool readable, bool writable, TimePoint now, Outcome& outcome) {
   if (state_ == State::connecting) {
-    if (!writable) return;
-    outcome.error = on_connected(now);
-    if (!outcome.error) return;
+    if (!(socket_.wants_write() ? writable : readable)) return {};
+    AEROKV_TRY(on_connected(now));
+    if (state_ == State::connecting) return {};
   }
-  if (readable) outcome.error = receive_some(now, outcome);
-  if (outcome.error.ok()) outcome.error = send_some(now);
+  if (readable) AEROKV_TRY(receive_some(now, outcome));
+  return send_some(now);
+}
+
+/// Of a connection that broke.
+FaultKind Connection::closed_fault(FaultKind kind) const {
+  return flights_.empty() || was_idle_ ? FaultKind::closed_idle : kind;
+}
+
+Status Connection::broken(FaultKind kind, const IoResult& result, const char* doing) {
+  Status status = socket_.failure(result, doing);
+  // With TLS 1.3 a server says only after the handshake that it does not want this client.
+  if (status.code() == Code::denied) return fail(FaultKind::tls_refused, std::move(status));
+  return fail(closed_fault(kind), std::move(status));
 }
 
 Status Connection::on_connected(TimePoint now) {
-  AEROKV_TRY(socket_.connect_result());
+  const IoResult result = socket_.finish_connect();
+  if (result.kind == IoResult::Kind::would_block) return {};
+  if (result.kind != IoResult::Kind::moved) {
+    return fail(socket_.is_in_handshake() ? FaultKind::tls_refused : FaultKind::refused,
+                socket_.failure(result, "connect"));
+  }
   last_progress_ = now;
   if (hello_.empty()) {
     state_ = State::ready;
-    if (!flights_.empty()) {
-      decoder_.expect(flights_.front().command->plan.kind, *flights_.front().command);
-    }
+    if (!flights_.empty()) expect_head();
   } else {
     state_ = State::authenticating;
     decoder_.expect(wire::ReplyKind::security, *this);
@@ -108,7 +193,10 @@ Status Connection::body(Bytes body) {
     return {};
   }
   node_->reject_session(session_);
-  return wire::status_from_result(answer->result_code, "authenticate");
+  Status status = wire::status_from_result(answer->result_code, "authenticate");
+  const bool is_denied = status.code() == Code::denied;
+  return fail(is_denied ? FaultKind::no_session : fault_of_code(answer->result_code),
+              std::move(status));
 }
 
 Status Connection::send_some(TimePoint now) {
@@ -136,12 +224,15 @@ Status Connection::send_some(TimePoint now) {
     }
     const IoResult result = socket_.send({parts.data(), count});
     if (result.kind == IoResult::Kind::would_block) return {};
-    if (result.kind != IoResult::Kind::moved) return status_from_errno(result.error, "send");
+    if (result.kind != IoResult::Kind::moved) {
+      return broken(FaultKind::reset, result, "send");
+    }
     last_progress_ = now;
     turn_left -= std::min(turn_left, result.bytes);
     size_t left = result.bytes;
     if (hello_sent_ < hello_.size()) {
       hello_sent_ += left;
+      if (hello_sent_ == hello_.size()) explicit_bzero(hello_.data(), hello_.size());
       continue;
     }
     while (left > 0) {
@@ -159,7 +250,7 @@ Status Connection::send_some(TimePoint now) {
 
 Status Connection::receive_some(TimePoint now, Outcome& outcome) {
   size_t turn_bytes = 0;
-  while (turn_bytes < kReceiveTurnBytes) {
+  while (true) {
     std::array<MutableBytes, 2> places;
     const size_t count = decoder_.regions(places);
     std::array<iovec, 2> parts{};
@@ -168,31 +259,48 @@ Status Connection::receive_some(TimePoint now, Outcome& outcome) {
       parts[i] = {places[i].data(), places[i].size()};
       room += places[i].size();
     }
-    const IoResult result = socket_.receive({parts.data(), count});
+    // At the end of the turn only what TLS has decrypted already is taken: of what lies in the
+    // socket the loop is told again.
+    const bool is_over = turn_bytes >= kReceiveTurnBytes;
+    const IoResult result = socket_.receive({parts.data(), count}, is_over);
     if (result.kind == IoResult::Kind::would_block) return {};
-    if (result.kind == IoResult::Kind::closed) {
-      return {Code::unavailable, "receive: closed by the server"};
+    if (result.kind != IoResult::Kind::moved) {
+      return broken(result.kind == IoResult::Kind::closed ? FaultKind::closed_inside
+                                                          : FaultKind::reset,
+                    result, "receive");
     }
-    if (result.kind == IoResult::Kind::failed) return status_from_errno(result.error, "receive");
-    last_progress_ = now;
     turn_bytes += result.bytes;
-    if (!head_wait_counted_ && !flights_.empty()) {
-      head_wait_counted_ = true;
-      waits_.push_back({now - head_since_, node_->silence(now)});
-    }
-    node_->note_progress(now);
+    note_received(result.bytes, now);
     Result<wire::ReplyDecoder::Progress> progress = decoder_.received(result.bytes);
     if (!progress) return progress.error();
     AEROKV_TRY(take_answers(*progress, now, outcome));
     // A short read has emptied the socket: asking again would only say so.
-    if (result.bytes < room) return {};
+    if (result.bytes < room && !socket_.has_ended()) return {};
   }
-  return {};
+}
+
+void Connection::note_received(size_t bytes, TimePoint now) {
+  node_->bytes_received.fetch_add(bytes, std::memory_order_relaxed);
+  received_ += bytes;
+  const bool begins = !head_wait_counted_ && !flights_.empty();
+  if (begins) {
+    head_wait_counted_ = true;
+    waits_.push_back({now - head_since_, node_->silence(now)});
+  }
+  // Rows of a scan may be small and far between.
+  const bool is_scan = !flights_.empty() && flights_.front().kind == wire::ReplyKind::query;
+  if (!begins && !is_scan && received_ < kProgressBytes) return;
+  received_ = 0;
+  last_progress_ = now;
+  node_->note_progress(now);
 }
 
 Status Connection::take_answers(wire::ReplyDecoder::Progress progress, TimePoint now,
                                 Outcome& outcome) {
   while (progress == wire::ReplyDecoder::Progress::complete) {
+    last_progress_ = now;
+    node_->note_progress(now);
+    was_idle_ = false;
     if (state_ == State::authenticating) {
       state_ = State::ready;
     } else {
@@ -200,13 +308,18 @@ Status Connection::take_answers(wire::ReplyDecoder::Progress progress, TimePoint
       if (fully_sent_ == 0) {
         return {Code::protocol, "receive: an answer before its request was sent"};
       }
-      payload_bytes_ -= flight.command->plan.payload_bytes;
-      write_count_ -= flight.command->plan.is_write ? 1 : 0;
-      outcome.answered.push_back(flight.command);
+      write_count_ -= flight.is_write ? 1 : 0;
+      if (flight.command != nullptr) {
+        payload_bytes_ -= flight.payload_bytes;
+        flight.command->sent_ = true;
+        outcome.answered.push_back(flight.command);
+      }
       flights_.pop_front();
       --fully_sent_;
     }
     head_since_ = now;
+    head_bytes_ = node_->bytes_received.load(std::memory_order_relaxed);
+    received_ = 0;
     head_wait_counted_ = decoder_.buffered() > 0;
     if (flights_.empty()) {
       if (decoder_.buffered() > 0) {
@@ -214,8 +327,7 @@ Status Connection::take_answers(wire::ReplyDecoder::Progress progress, TimePoint
       }
       return {};
     }
-    Command* next = flights_.front().command;
-    decoder_.expect(next->plan.kind, *next);
+    expect_head();
     Result<wire::ReplyDecoder::Progress> resumed = decoder_.resume();
     if (!resumed) return resumed.error();
     progress = *resumed;
@@ -226,7 +338,9 @@ Status Connection::take_answers(wire::ReplyDecoder::Progress progress, TimePoint
 std::vector<Command*> Connection::abandon() {
   std::vector<Command*> commands;
   for (const Flight& flight : flights_) {
-    if (flight.sent > 0) flight.command->sent_ = true;
+    if (flight.command == nullptr) continue;
+    flight.command->sent_ =
+        flight.sent == flight.request.head.size() + flight.request.payload.size();
     commands.push_back(flight.command);
   }
   flights_.clear();
@@ -238,29 +352,10 @@ std::vector<Command*> Connection::abandon() {
   return commands;
 }
 
-bool Connection::is_stalled(TimePoint now) const {
-  if (flights_.empty() && state_ == State::ready) return false;
-  if (state_ == State::connecting || flights_.empty()) {
-    const Duration limit =
-        std::min<Duration>(options_.connect_timeout, options_.read_attempt_timeout);
-    return now - last_progress_ > limit;
-  }
-  // Writes on the connection: the server may lawfully be silent while it waits for replicas. We
-  // wait longer than it does, so that a server that gives up is heard.
-  const Duration limit = write_count_ > 0
-                             ? Duration(options_.write_attempt_timeout * 3 / 2)
-                             : Duration(options_.read_patience(flights_.front().command->attempt_));
-  const Duration silent = now - last_progress_;
-  if (silent <= limit) return false;
-  // A node that answers others is busy, not frozen: giving up on it would only make it busier. But
-  // one request that it has lost must not wait for ever.
-  return node_->silence(now) > limit || silent > kPatienceWithBusyNode * limit;
-}
-
 TimePoint Connection::earliest_deadline() const {
   TimePoint earliest = TimePoint::max();
   for (const Flight& flight : flights_) {
-    earliest = std::min(earliest, flight.command->plan.deadline);
+    if (flight.command != nullptr) earliest = std::min(earliest, flight.command->plan.deadline);
   }
   return earliest;
 }

@@ -5,6 +5,8 @@
 #include <memory>
 
 #include "client/command.h"
+#include "client/faults.h"
+#include "client/hedge.h"
 #include "client/node.h"
 #include "client/options.h"
 #include "client/socket.h"
@@ -17,10 +19,14 @@ class Connection final : private wire::ReplySink {
  public:
   /// A command that this connection is busy with.
   struct Flight {
-    Command* command = nullptr;
+    Command* command = nullptr;  // null: nobody waits for the answer any more
+    wire::ReplyKind kind = wire::ReplyKind::record;
+    bool is_write = false;
+    uint64_t payload_bytes = 0;
     Command::Encoded request;
     size_t sent = 0;
     TimePoint enqueued_at{};
+    std::unique_ptr<HedgeLeg> leg;  // takes the answer in place of the command
   };
 
   /// `owner` is whatever the loop wants to find again by owner().
@@ -40,8 +46,9 @@ class Connection final : private wire::ReplySink {
 
   /// What happened while the connection was driven. Finished commands were removed from it.
   struct Outcome {
-    std::vector<Command*> answered;  ///< in order; their answers were decoded
-    Status error;                    ///< not ok: the connection is unusable
+    std::vector<Command*> answered;        ///< in order; their answers were decoded
+    Status error;                          ///< not ok: the connection is unusable
+    FaultKind fault = FaultKind::garbage;  ///< what kind of error it is
   };
 
   /// Sends and receives what the socket allows.
@@ -50,13 +57,42 @@ class Connection final : private wire::ReplySink {
   /// Takes all commands off, oldest first, after a failure.
   std::vector<Command*> abandon();
 
-  /// True when the oldest request has had no sign of life for too long.
-  [[nodiscard]] bool is_stalled(TimePoint now) const;
+  /// Nobody waits for the answer to `command` any more: it is thrown away when it comes.
+  void detach(const Command& command);
+  /// The same while its HedgeLeg is being told about the answer.
+  void orphan(const Command& command);
+  /// The answer to `command` goes through a HedgeLeg that asks `referee`, or directly again. It
+  /// must not have begun.
+  void make_leg(Command& command, HedgeLeg::Referee& referee);
+  void make_single(Command& command);
+  /// Calls `visit` for the reads that have been here since before `enqueued`.
+  template <typename Visit>
+  void late_reads(TimePoint enqueued, Visit visit) const {
+    for (const Flight& flight : flights_) {
+      if (flight.command != nullptr && !flight.is_write && flight.enqueued_at <= enqueued) {
+        visit(*flight.command);
+      }
+    }
+  }
+  /// True once the answer to the oldest request has begun.
+  [[nodiscard]] bool has_begun() const { return decoder_.is_inside() || decoder_.buffered() > 0; }
+
+  /// The oldest request, null if nobody waits for it any more.
+  [[nodiscard]] const Command* head() const {
+    return flights_.empty() ? nullptr : flights_.front().command;
+  }
+  /// What the oldest request asks for.
+  [[nodiscard]] const Flight* head_flight() const {
+    return flights_.empty() ? nullptr : &flights_.front();
+  }
+  /// Since when the oldest request is awaited, and what this node has sent by then.
+  [[nodiscard]] TimePoint head_since() const { return head_since_; }
+  [[nodiscard]] uint64_t node_bytes_since_head() const {
+    return node_->bytes_received.load(std::memory_order_relaxed) - head_bytes_;
+  }
 
   /// True while it serves a command that must have a connection for itself.
-  [[nodiscard]] bool is_reserved() const {
-    return !flights_.empty() && flights_.front().command->plan.alone;
-  }
+  [[nodiscard]] bool is_reserved() const { return head() != nullptr && head()->plan.alone; }
   /// False until it could have been answered.
   [[nodiscard]] bool is_ready() const { return state_ == State::ready; }
 
@@ -92,7 +128,18 @@ class Connection final : private wire::ReplySink {
 
   Status unit(const wire::MessageHeader& header) override;
   Status body(Bytes body) override;
+  /// Notes what kind of error this is.
+  Status fail(FaultKind kind, Status status) {
+    fault_ = kind;
+    return status;
+  }
+  void expect_head();
+  void note_received(size_t bytes, TimePoint now);
+  [[nodiscard]] FaultKind closed_fault(FaultKind kind) const;
+  Status move(bool readable, bool writable, TimePoint now, Outcome& outcome);
+  Flight* find_flight(const Command& command);
   Status on_connected(TimePoint now);
+  Status broken(FaultKind kind, const IoResult& result, const char* doing);
   Status send_some(TimePoint now);
   Status receive_some(TimePoint now, Outcome& outcome);
   Status take_answers(wire::ReplyDecoder::Progress progress, TimePoint now, Outcome& outcome);
@@ -113,7 +160,11 @@ class Connection final : private wire::ReplySink {
   uint64_t payload_bytes_ = 0;
   size_t write_count_ = 0;
   TimePoint last_progress_{};
-  TimePoint head_since_{};  // since when the oldest request is awaited
+  TimePoint head_since_{};   // since when the oldest request is awaited
+  uint64_t head_bytes_ = 0;  // what the node had sent by then
+  uint64_t received_ = 0;    // bytes that do not count as progress yet
+  bool was_idle_ = false;    // for so long that the server may have closed it
+  FaultKind fault_ = FaultKind::garbage;
   bool head_wait_counted_ = false;
   std::vector<Wait> waits_;
 };

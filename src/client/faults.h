@@ -19,8 +19,9 @@ enum class FaultKind : uint8_t {
   tls_refused,      ///< the peer failed the checks of TLS, or we failed its
   reset,            ///< the connection broke
   closed_inside,    ///< the server closed the connection with requests on it
-  closed_idle,      ///< the server closed a connection that nobody used
-  silence,          ///< no byte for too long
+  closed_idle,      ///< the server closed a connection that had long been idle
+  silence,          ///< no byte for too long, while the node answers others
+  node_silence,     ///< no byte for too long, of the whole node
   too_slow,         ///< bytes, but too few for what was asked for
   deadline,         ///< the deadline of a request passed while it was under way
   garbage,          ///< what came is not the protocol, or not an answer to the request
@@ -38,7 +39,7 @@ enum class FaultKind : uint8_t {
   no_session,       ///< codes 65, 66 and 80
   final_code,       ///< every other code but 0
 };
-inline constexpr size_t kFaultKinds = 23;
+inline constexpr size_t kFaultKinds = 24;
 
 /// Where an attempt goes on.
 enum class Next : uint8_t {
@@ -83,8 +84,9 @@ inline constexpr std::array<FaultRule, kFaultKinds> kFaultRules = {{
     {FaultKind::tls_refused, "TLS refused", {}, Next::elsewhere, Next::again, Blame::at_once, true, Doubt::none, false},
     {FaultKind::reset, "connection reset", {}, Next::elsewhere, Next::again, Blame::in_a_row, true, Doubt::if_sent, false},
     {FaultKind::closed_inside, "closed with requests on it", {}, Next::elsewhere, Next::again, Blame::in_a_row, true, Doubt::if_sent, false},
-    {FaultKind::closed_idle, "closed while idle", {}, Next::again, Next::again, Blame::none, false, Doubt::none, false},
-    {FaultKind::silence, "silence", {}, Next::elsewhere, Next::again, Blame::in_a_row, true, Doubt::if_sent, true},
+    {FaultKind::closed_idle, "closed while idle", {}, Next::elsewhere, Next::again, Blame::none, false, Doubt::if_sent, false},
+    {FaultKind::silence, "silence of one connection", {}, Next::elsewhere, Next::again, Blame::in_a_row, true, Doubt::if_sent, true},
+    {FaultKind::node_silence, "silence of the whole node", {}, Next::elsewhere, Next::again, Blame::at_once, true, Doubt::if_sent, true},
     {FaultKind::too_slow, "too slow for the bytes asked for", {}, Next::elsewhere, Next::again, Blame::in_a_row, true, Doubt::if_sent, true},
     {FaultKind::deadline, "deadline passed", {}, Next::give_up, Next::give_up, Blame::none, false, Doubt::if_sent, false},
     {FaultKind::garbage, "garbage", {}, Next::elsewhere, Next::again, Blame::in_a_row, true, Doubt::if_sent, false},
@@ -117,6 +119,12 @@ constexpr FaultKind fault_of_code(uint8_t code) {
   }
   return FaultKind::final_code;
 }
+
+/// A fault that was met.
+struct Fault {
+  FaultKind kind = FaultKind::final_code;
+  Status status;
+};
 
 /// True if the answer ends the request; kOk does.
 constexpr bool is_final(uint8_t code) {

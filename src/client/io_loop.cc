@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <random>
 
 #include "base/log.h"
 
@@ -19,12 +20,7 @@ constexpr uint64_t kStoreTurnBytes = 1 << 20;
 // A gap between two turns of the loop that is longer than this is our own lack of CPU time.
 constexpr std::chrono::microseconds kOwnLag{3000};
 
-
 constexpr int kEventsMax = 64;
-
-milliseconds remaining(TimePoint deadline, TimePoint now) {
-  return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(deadline - now));
-}
 
 }  // namespace
 
@@ -32,7 +28,8 @@ IoLoop::IoLoop(const ClientOptions& options, ClientStats& stats, std::function<v
     : options_(options),
       stats_(stats),
       wake_tend_(std::move(wake_tend)),
-      bytes_budget_(options.bytes_in_flight_max / static_cast<uint64_t>(options.io_threads)) {}
+      bytes_budget_(options.bytes_in_flight_max / static_cast<uint64_t>(options.io_threads)),
+      random_state_(std::random_device{}() | 1U) {}
 
 IoLoop::~IoLoop() {
   stop();
@@ -121,7 +118,7 @@ void IoLoop::run() {
     } else if (now >= next_task_) {
       run_tasks(now);
     }
-    take_inbox();
+    take_inbox(now);
     check_time(now);
     pump_all(now);
   }
@@ -155,7 +152,7 @@ void IoLoop::run_tasks(TimePoint now) {
   next_task_ = tasks_.empty() ? TimePoint::max() : tasks_.begin()->first;
 }
 
-void IoLoop::take_inbox() {
+void IoLoop::take_inbox(TimePoint now) {
   std::vector<Command*> commands;
   std::shared_ptr<const ClusterMap> map;
   {
@@ -167,13 +164,14 @@ void IoLoop::take_inbox() {
   if (map) map_ = std::move(map);
   for (Command* command : commands) {
     ++command_count_;
-    command->spread_ = spread_++;
-    route(command);
+    command->begin(spread_++);
+    next_deadline_ = std::min(next_deadline_, command->plan.deadline);
+    route(command, now);
   }
 }
 
 /// Puts a command into the queue of the node that its next attempt goes to.
-void IoLoop::route(Command* command) {
+void IoLoop::route(Command* command, TimePoint now) {
   NodePtr node = command->plan.node;
   if (!node && map_) {
     const Routing routing{options_.replica, options_.rack_id};
@@ -184,6 +182,10 @@ void IoLoop::route(Command* command) {
     return finish(command, {Code::unavailable, "no node of the cluster is known"});
   }
   command->last_node_ = node.get();
+  // Nobody but the master takes a write: while it is away the write waits here.
+  if (command->plan.is_write && !command->plan.node && node->is_suspect()) {
+    return hold(command, now);
+  }
   pool_of(node, lane_of(command->plan)).waiting.push_back(command);
 }
 
@@ -271,10 +273,11 @@ Connection* IoLoop::open_connection(Pool& pool, TimePoint now) {
   }
   if (!status) {
     stats_.connection_errors.fetch_add(1, std::memory_order_relaxed);
-    const bool awaits_login = status.code() == Code::denied;
-    if (!awaits_login) pool.node->suspect(now, status);
+    const Fault fault{status.code() == Code::denied ? FaultKind::no_session : FaultKind::refused,
+                      status};
+    pool.node->note_failure(now, rule_of(fault.kind).blame, status);
     std::deque<Command*> waiting = std::exchange(pool.waiting, {});
-    for (Command* command : waiting) attempt_failed(command, status, true, now);
+    for (Command* command : waiting) attempt_failed(command, fault, now);
     wake_tend_();
     return nullptr;
   }
@@ -290,13 +293,21 @@ void IoLoop::dispatch(Pool& pool, Connection& connection, Command* command, Time
   const milliseconds limit = command->plan.is_write
                                  ? options_.write_attempt_timeout
                                  : options_.read_patience(command->attempt_) * 2 / 3;
-  const milliseconds timeout = std::min(limit, remaining(command->plan.deadline, now));
+  const milliseconds timeout = std::min(limit, remaining_ms(command->plan.deadline, now));
   Command::Encoded request;
   if (Status status = command->encode(static_cast<uint32_t>(timeout.count()), request); !status) {
     return finish(command, std::move(status));
   }
   stats_.attempts.fetch_add(1, std::memory_order_relaxed);
-  if (command->attempt_ > 0) stats_.retries.fetch_add(1, std::memory_order_relaxed);
+  if (command->attempt_ > 0) {
+    stats_.retries.fetch_add(1, std::memory_order_relaxed);
+  } else {
+    retry_budget_.note_request();
+    if (!command->plan.is_write) hedge_budget_.note_request();
+  }
+  command->connection_ = &connection;
+  command->sent_at_ = now;
+  command->sent_ = false;
   pool.node->requests.fetch_add(1, std::memory_order_relaxed);
   begin_transfer(pool, *command, now);
   connection.enqueue(command, std::move(request), now);
@@ -347,20 +358,25 @@ void IoLoop::drive(Pool& pool, Connection* connection, uint32_t events, TimePoin
                     (events & (EPOLLOUT | EPOLLHUP | EPOLLERR)) != 0, now, outcome);
   for (const Connection::Wait& wait : connection->take_waits()) {
     pool.add_wait(wait);
+    pool.latency.add(wait.wait, now);
   }
   bool login_expired = false;
   for (Command* command : outcome.answered) {
     if (pool.lane == Lane::store) note_store_answer(*pool.node, *command, now);
     end_transfer(*pool.node, *command);
-    login_expired |= wire::result_retry(command->result_code()) == wire::Retry::log_in;
-    answered(command, now);
+    login_expired |= command->result_code() != wire::result::kOk &&
+                     fault_of_code(command->result_code()) == FaultKind::no_session;
+    answered(pool.node, command, now);
   }
   if (outcome.error.ok() && login_expired) {
     connection->reject_session();
     wake_tend_();
     outcome.error = {Code::denied, "the session has expired"};
+    outcome.fault = FaultKind::no_session;
   }
-  if (!outcome.error.ok()) return fail_connection(pool, connection, outcome.error, now);
+  if (!outcome.error.ok()) {
+    return fail_connection(pool, connection, {outcome.fault, outcome.error}, now);
+  }
   update_interest(*connection);
 }
 
@@ -390,8 +406,9 @@ void IoLoop::close_everything() {
   for (auto& [key, pool] : pools_) {
     for (const auto& connection : pool.connections) {
       for (Command* command : connection->abandon()) {
+        const bool is_last = drop_leg(*command, connection.get());
         end_transfer(*pool.node, *command);
-        commands.push_back(command);
+        if (is_last) commands.push_back(command);
       }
       pool.node->connections_open.fetch_sub(1, std::memory_order_relaxed);
     }
@@ -404,7 +421,7 @@ void IoLoop::close_everything() {
   }
   for (Command* command : commands) {
     Status closed(Code::closed, "the client was closed");
-    closed.set_in_doubt(command->plan.is_write && command->sent_);
+    closed.set_in_doubt(command->plan.is_write && (command->sent_ || command->in_doubt_));
     finish(command, std::move(closed));
   }
 }

@@ -9,6 +9,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <queue>
 #include <span>
 #include <thread>
@@ -17,16 +18,26 @@
 #include "base/fd.h"
 #include "client/command.h"
 #include "client/connection.h"
+#include "client/faults.h"
+#include "client/hedge.h"
 #include "client/options.h"
 #include "client/pool.h"
 
 namespace aerokv::client {
+
+/// What is left until `deadline`, at least one.
+inline milliseconds remaining_ms(TimePoint deadline, TimePoint now) {
+  return std::max(milliseconds(1), std::chrono::ceil<milliseconds>(deadline - now));
+}
 
 /// Counters of all I/O threads; relaxed.
 struct ClientStats {
   std::atomic<uint64_t> attempts{0};
   std::atomic<uint64_t> retries{0};
   std::atomic<uint64_t> stalls{0};
+  std::atomic<uint64_t> hedges{0};      // second requests for reads that were late
+  std::atomic<uint64_t> hedges_won{0};  // those whose answer came first
+  std::atomic<uint64_t> probes{0};
   std::atomic<uint64_t> connection_errors{0};
   std::atomic<uint64_t> payload_bytes_sent{0};
   std::atomic<uint64_t> payload_bytes_received{0};
@@ -36,7 +47,7 @@ struct ClientStats {
 
 /// One I/O thread: an epoll loop over its own connections to all nodes. Commands come in through
 /// submit() and stay on this thread until they are done; no locks are held while they run.
-class IoLoop {
+class IoLoop final : private HedgeLeg::Referee {
  public:
   /// `wake_tend` is called (on this thread) when a failure hints at a changed cluster.
   IoLoop(const ClientOptions& options, ClientStats& stats, std::function<void()> wake_tend);
@@ -74,11 +85,11 @@ class IoLoop {
 
   void run();
   void run_tasks(TimePoint now);
-  void take_inbox();
+  void take_inbox(TimePoint now);
   void release_here(const void* owner);
   void run_tasks_of(const void* owner);
   [[nodiscard]] std::vector<Command*> take_commands_of(const void* owner, TimePoint now);
-  void route(Command* command);
+  void route(Command* command, TimePoint now);
   void drive_events(std::span<const epoll_event> events, bool reads, TimePoint now);
   void pump_all(TimePoint now);
   void pump(Pool& pool, TimePoint now);
@@ -87,15 +98,35 @@ class IoLoop {
   Connection* open_connection(Pool& pool, TimePoint now);
   void dispatch(Pool& pool, Connection& connection, Command* command, TimePoint now);
   void drive(Pool& pool, Connection* connection, uint32_t events, TimePoint now);
-  void answered(Command* command, TimePoint now);
-  void fail_connection(Pool& pool, Connection* connection, const Status& error, TimePoint now);
+  void answered(const NodePtr& node, Command* command, TimePoint now);
+  void finish_answered(Command* command);
+  void fail_connection(Pool& pool, Connection* connection, const Fault& fault, TimePoint now);
   std::vector<Command*> discard(Pool& pool, Connection* connection);
-  void attempt_failed(Command* command, Status error, bool back_off, TimePoint now);
-  [[nodiscard]] bool may_read_again(const Command& command, const Status& error,
-                                    TimePoint now) const;
+  void attempt_failed(Command* command, Fault fault, TimePoint now);
+  [[nodiscard]] NodePtr next_replica(const Command& command) const;
+  Duration pause_before(const Command& command, const FaultRule& rule, Next next,
+                        const NodePtr& target, TimePoint now);
+  [[nodiscard]] bool is_suspect(const Node* node) const;
+  [[nodiscard]] bool may_read_again(const Command& command, const Fault& fault,
+                                    const NodePtr& target, TimePoint now) const;
+  void hold(Command* command, TimePoint now);
+  void expire(Command* command, const Node* node);
+  bool may_answer(Connection& connection, Command& command, uint8_t code) override;
+  bool drop_leg(Command& command, const Connection* connection);
+  void hedge_late_reads(TimePoint now);
+  bool hedge(Connection& first, Command& command, TimePoint now);
   void finish(Command* command, Status status);
   void update_interest(Connection& connection);
   void check_time(TimePoint now);
+  void check_connections(TimePoint now);
+  [[nodiscard]] std::optional<Fault> fault_of_time(Pool& pool, const Connection& connection,
+                                                   TimePoint now) const;
+  [[nodiscard]] Duration silence_limit(Pool& pool, const Connection& connection,
+                                       TimePoint now) const;
+  [[nodiscard]] bool has_alternative(const Command& command, const NodePtr& node) const;
+  void expire_all(TimePoint now);
+  void leave_suspects(TimePoint now);
+  void probe(const NodePtr& node, TimePoint now);
   void expire_waiting(Pool& pool, TimePoint now);
   void trim_idle(Pool& pool, TimePoint now);
   void drop_inactive_pools(TimePoint now);
@@ -132,7 +163,11 @@ class IoLoop {
   TimePoint turned_at_{};
   TimePoint lagged_at_{};
   TimePoint next_check_{};
-  TimePoint next_expiry_{};
+  TimePoint next_deadline_ = TimePoint::max();  // nothing here has an earlier one
+  bool any_suspect_ = false;
+  RetryBudget retry_budget_{RetryBudget::Limits{}};
+  RetryBudget hedge_budget_{kHedgeLimits};
+  uint64_t random_state_;
   TimePoint next_trim_{};
   TimePoint next_task_ = TimePoint::max();
   size_t command_count_ = 0;

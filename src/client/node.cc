@@ -11,6 +11,15 @@
 #include "base/log.h"
 
 namespace aerokv::client {
+namespace {
+
+// A node that only stumbled is back at once; one that is away is asked a few times a second, so
+// that it is used again within a second of its return.
+constexpr milliseconds kProbeAfter{5};
+constexpr milliseconds kProbePauseFirst{20};
+constexpr milliseconds kProbePauseMax{300};
+
+}  // namespace
 
 bool SocketAddress::is_loopback() const {
   if (storage.ss_family == AF_INET) {
@@ -55,11 +64,41 @@ Result<std::vector<SocketAddress>> resolve(const wire::Endpoint& endpoint) {
 
 void Node::suspect(TimePoint now, const Status& why) {
   failures.fetch_add(1, std::memory_order_relaxed);
-  suspect_since_.store(std::max<int64_t>(1, now.time_since_epoch().count()));
+  // note_answer() looks here first.
+  failures_in_a_row_.fetch_add(1, std::memory_order_relaxed);
+  if (suspect_since_.exchange(std::max<int64_t>(1, now.time_since_epoch().count())) == 0) {
+    probe_pause_.store(Duration(kProbePauseFirst).count());
+    int64_t due = probe_due_.load();
+    while (due != kProbing &&
+           !probe_due_.compare_exchange_weak(due, (now + kProbeAfter).time_since_epoch().count())) {
+    }
+  }
   log(LogLevel::warning, "node failed:" + label(), [&] {
     return "node " + label() + " failed: " + why.message() +
            "; loads turn to its replicas, if there are any, until it answers again";
   });
+}
+
+void Node::note_failure(TimePoint now, Blame blame, const Status& why) {
+  if (blame == Blame::none) return;
+  if (blame == Blame::at_once || is_suspect() ||
+      failures_in_a_row_.load(std::memory_order_relaxed) + 1 >= kFailuresToOpen) {
+    return suspect(now, why);
+  }
+  failures.fetch_add(1, std::memory_order_relaxed);
+  failures_in_a_row_.fetch_add(1, std::memory_order_relaxed);
+}
+
+bool Node::begin_probe(TimePoint now) {
+  int64_t due = probe_due_.load();
+  return is_suspect() && now.time_since_epoch().count() >= due &&
+         probe_due_.compare_exchange_strong(due, kProbing);
+}
+
+void Node::end_probe(TimePoint now) {
+  const int64_t pause = probe_pause_.load();
+  probe_pause_.store(std::min<int64_t>(2 * pause, Duration(kProbePauseMax).count()));
+  probe_due_.store(now.time_since_epoch().count() + pause);
 }
 
 void Node::clear_suspicion(TimePoint asked_at) {

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/limits.h"
+#include "client/faults.h"
 #include "client/options.h"
 #include "client/store_window.h"
 #include "wire/info.h"
@@ -50,12 +51,28 @@ class Node {
   [[nodiscard]] const SocketAddress& address() const { return address_; }
   [[nodiscard]] std::string label() const { return name_ + " (" + endpoint_.to_string() + ")"; }
 
-  /// A suspect did not answer a request or refused a connection. Reads avoid it while another
-  /// replica is there; the tend clears it when the node answers again.
+  /// A suspect did not answer or refused connections: its circuit breaker is open. Reads avoid it
+  /// while another replica is there, writes wait; any answer ends it, and probes ask for one.
   [[nodiscard]] bool is_suspect() const { return suspect_since_.load() != 0; }
   void suspect(TimePoint now, const Status& why);
   /// Clears the suspicion unless it is younger than `asked_at`, when the answer was asked for.
   void clear_suspicion(TimePoint asked_at);
+
+  /// An attempt failed; `blame` says what that makes of the node.
+  void note_failure(TimePoint now, Blame blame, const Status& why);
+  /// The node did what it was asked for at `asked_at`.
+  void note_answer(TimePoint asked_at) {
+    if (failures_in_a_row_.load(std::memory_order_relaxed) == 0) return;
+    clear_suspicion(asked_at);
+    if (!is_suspect()) failures_in_a_row_.store(0, std::memory_order_relaxed);
+  }
+
+  /// True if a suspect is to be asked whether it works again: then the caller does so and calls
+  /// end_probe(). One at a time, at growing intervals.
+  bool begin_probe(TimePoint now);
+  void end_probe(TimePoint now);
+  /// A probe is under way.
+  [[nodiscard]] bool is_probed() const { return probe_due_.load() == kProbing; }
 
   /// Something was received from the node, on any connection of any thread.
   void note_progress(TimePoint now) {
@@ -81,14 +98,20 @@ class Node {
   // Statistics; relaxed counters.
   std::atomic<uint64_t> requests{0};
   std::atomic<uint64_t> failures{0};
+  std::atomic<uint64_t> bytes_received{0};
   std::atomic<uint64_t> connections_opened{0};
   std::atomic<int64_t> connections_open{0};
 
  private:
+  static constexpr int64_t kProbing = INT64_MAX;
+
   const std::string name_;
   const wire::Endpoint endpoint_;
   const SocketAddress address_;
   std::atomic<int64_t> suspect_since_{0};  // ticks of the steady clock, 0 = healthy
+  std::atomic<uint32_t> failures_in_a_row_{0};
+  std::atomic<int64_t> probe_due_{0};      // ticks of the steady clock, or kProbing
+  std::atomic<int64_t> probe_pause_{0};    // ticks, until the next but one
   std::atomic<int64_t> last_progress_{0};  // ticks of the steady clock
   std::atomic<bool> active_{true};
   mutable std::mutex mutex_;

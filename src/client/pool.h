@@ -10,6 +10,7 @@
 
 #include "client/command.h"
 #include "client/connection.h"
+#include "client/latency.h"
 
 namespace aerokv::client {
 
@@ -42,6 +43,8 @@ struct Pool {
   Lane lane = Lane::load;
   std::vector<std::unique_ptr<Connection>> connections;
   std::deque<Command*> waiting;
+  Latency latency;           ///< of the first bytes of answers
+  bool was_suspect = false;  ///< the node, when the loop looked last
 
   /// `share` is the most connections that this pool may have; `was_late` tells that the thread has
   /// not looked for a while, so that silence proves nothing.

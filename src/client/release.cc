@@ -25,7 +25,7 @@ void IoLoop::release_here(const void* owner) {
   run_tasks_of(owner);
   for (Command* command : take_commands_of(owner, SteadyClock::now())) {
     Status closed(Code::closed, "the client was closed");
-    closed.set_in_doubt(command->plan.is_write && command->sent_);
+    closed.set_in_doubt(command->plan.is_write && (command->sent_ || command->in_doubt_));
     finish(command, std::move(closed));
   }
 }
@@ -81,16 +81,18 @@ std::vector<Command*> IoLoop::take_commands_of(const void* owner, TimePoint now)
       if (!connection.carries(owner)) continue;
       for (Command* command : discard(pool, &connection)) {
         end_transfer(*pool.node, *command);
+        if (!drop_leg(*command, &connection)) continue;  // the other one may go on
         (command->owner_ == owner ? taken : bystanders).push_back(command);
       }
     }
   }
-  const Status given_up(Code::unavailable, "the connection was given up");
+  const Fault given_up{FaultKind::given_up, {Code::unavailable, "the connection was given up"}};
   for (Command* command : bystanders) {
     if (now < command->plan.deadline) {
-      route(command);
+      command->in_doubt_ |= command->plan.is_write && command->sent_;
+      route(command, now);
     } else {
-      attempt_failed(command, given_up, false, now);
+      attempt_failed(command, given_up, now);
     }
   }
   return taken;

@@ -10,51 +10,80 @@
 
 namespace aerokv::client {
 
-void IoLoop::answered(Command* command, TimePoint now) {
+namespace {
+
+constexpr milliseconds kHoldPause{5};
+
+void note_doubt(Command& command, bool was_sent, const FaultRule& rule, bool& in_doubt) {
+  in_doubt |= command.plan.is_write && was_sent && rule.doubt == Doubt::if_sent;
+}
+
+}  // namespace
+
+void IoLoop::answered(const NodePtr& node, Command* command, TimePoint now) {
+  command->connection_ = nullptr;
   const uint8_t code = command->result_code();
-  const wire::Retry retry = wire::result_retry(code);
-  command->sent_ = true;
-  if (code == wire::result::kUnavailable || code == wire::result::kClusterKeyMismatch) wake_tend_();
-  const bool awaits_login = retry == wire::Retry::log_in;
-  if (retry == wire::Retry::never || (command->plan.node && !awaits_login)) {
-    return finish(command, {});
+  const FaultKind kind = code == wire::result::kOk ? FaultKind::final_code : fault_of_code(code);
+  const FaultRule& rule = rule_of(kind);
+  if (rule.blame == Blame::none) {
+    if (kind != FaultKind::server_timeout) node->note_answer(command->sent_at_);
+  } else {
+    node->note_failure(now, rule.blame, wire::status_from_result(code, "request"));
   }
-  // Full stays full for longer than a request lives; waiting would only hold its buffers.
-  if (code == wire::result::kOutOfSpace) return finish(command, {});
+  if (rule.wakes_tend) wake_tend_();
+  if (is_final(code)) return finish_answered(command);
+  note_doubt(*command, true, rule, command->in_doubt_);
+  if (command->plan.node && rule.read != Next::log_in) return finish_answered(command);
   log(LogLevel::info, "retry " + std::to_string(code), [code] {
     return wire::status_from_result(code, "request").message() +
            "; it is sent again until its deadline";
   });
-  attempt_failed(command, wire::status_from_result(code, "request"),
-                 retry == wire::Retry::back_off || command->plan.is_write, now);
+  attempt_failed(command, {kind, wire::status_from_result(code, "request")}, now);
+}
+
+/// The command knows its code. Only that an earlier attempt may have done the write it does not:
+/// a refusal of the last one is no proof.
+void IoLoop::finish_answered(Command* command) {
+  const uint8_t code = command->result_code();
+  if (!command->in_doubt_ || command->plan.node || code == wire::result::kOk ||
+      code == wire::result::kNotFound) {
+    return finish(command, {});
+  }
+  Status status = wire::status_from_result(code, "request");
+  status.set_in_doubt(true);
+  finish(command, std::move(status));
 }
 
 /// Removes a broken connection and gives its commands their next attempt. Only the oldest can be
 /// the reason: those behind it have lost nothing but time, and go on without it.
-void IoLoop::fail_connection(Pool& pool, Connection* connection, const Status& error,
+void IoLoop::fail_connection(Pool& pool, Connection* connection, const Fault& fault,
                              TimePoint now) {
   stats_.connection_errors.fetch_add(1, std::memory_order_relaxed);
-  const Status described = error.with_context("node " + pool.node->label());
-  const bool blames_first = connection->is_ready();
+  const Fault described{fault.kind, fault.status.with_context("node " + pool.node->label())};
+  const FaultRule& rule = rule_of(fault.kind);
+  const Command* const first = connection->is_ready() ? connection->head() : nullptr;
+  const bool has_culprit = connection->is_ready();
   // Behind the one that hangs there may be others: after a silence nobody waits for anybody.
-  const bool parts_all = blames_first && error.code() == Code::timeout;
+  const bool parts_all = has_culprit && fault.status.code() == Code::timeout;
   const std::vector<Command*> commands = discard(pool, connection);
-  // An idle connection that the server closed says nothing about the node, nor does a login.
-  if (!commands.empty() && error.code() != Code::denied) {
-    pool.node->suspect(now, error);
-    wake_tend_();
+  // An idle connection that the server closed says nothing about the node.
+  if (!commands.empty()) {
+    pool.node->note_failure(now, rule.blame, fault.status);
+    if (rule.wakes_tend) wake_tend_();
   }
   for (Command* command : commands) {
     end_transfer(*pool.node, *command);
-    const bool is_bystander = blames_first && command != commands.front() && !command->plan.node &&
-                              now < command->plan.deadline;
-    command->plan.alone = parts_all || (blames_first && command == commands.front());
+    if (!drop_leg(*command, connection)) continue;
+    note_doubt(*command, command->sent_, rule, command->in_doubt_);
+    const bool is_bystander =
+        has_culprit && command != first && !command->plan.node && now < command->plan.deadline;
+    command->plan.alone = parts_all || command == first;
     if (is_bystander) {
-      command->last_error_ = described;
-      route(command);
+      command->last_error_ = described.status;
+      route(command, now);
       continue;
     }
-    attempt_failed(command, described, pool.connections.empty(), now);
+    attempt_failed(command, described, now);
   }
 }
 
@@ -68,45 +97,95 @@ std::vector<Command*> IoLoop::discard(Pool& pool, Connection* connection) {
   return commands;
 }
 
-void IoLoop::attempt_failed(Command* command, Status error, bool back_off, TimePoint now) {
+/// What is to become of a command whose attempt ended without an answer that counts.
+void IoLoop::attempt_failed(Command* command, Fault fault, TimePoint now) {
+  const FaultRule& rule = rule_of(fault.kind);
+  const Next next = command->plan.is_write ? rule.write : rule.read;
   // Waiting for a new login is nobody's failure: only the deadline bounds it.
-  const bool awaits_login = error.code() == Code::denied;
-  const uint32_t attempt = awaits_login ? command->attempt_ : ++command->attempt_;
-  if (attempt == 1) command->first_failure_ = now;
-  const bool exhausted = (command->plan.node != nullptr && !awaits_login) ||
-                         (!command->plan.is_write && !may_read_again(*command, error, now));
-  // A map that names the right node is on its way.
-  back_off |= attempt >= static_cast<uint32_t>(options_.read_attempts_max);
-  milliseconds pause{0};
-  if (awaits_login) {
-    pause = kLoginPause;
-  } else if (back_off && attempt > 1) {
-    pause = std::min(kBackOffMax, kBackOffFirst * (1 << std::min<uint32_t>(attempt - 1, 10)));
-  } else if (back_off) {
-    pause = kBackOffFirst;
+  const bool awaits_login = next == Next::log_in;
+  if (!awaits_login && ++command->attempt_ == 1) command->first_failure_ = now;
+  const NodePtr target = command->plan.is_write ? nullptr : next_replica(*command);
+  const bool is_over =
+      next == Next::give_up || (command->plan.node && !awaits_login) ||
+      (!command->plan.is_write && !awaits_login && !may_read_again(*command, fault, target, now));
+  const Duration pause =
+      is_over ? Duration::zero() : pause_before(*command, rule, next, target, now);
+  if (is_over || now + pause >= command->plan.deadline) {
+    fault.status.set_in_doubt(command->in_doubt_);
+    return finish(command, std::move(fault.status));
   }
-  if (exhausted || now + pause >= command->plan.deadline) {
-    error.set_in_doubt(command->plan.is_write && command->sent_);
-    return finish(command, std::move(error));
-  }
-  command->last_error_ = std::move(error);
-  if (pause > milliseconds(0)) {
+  command->last_error_ = std::move(fault.status);
+  if (pause > Duration::zero()) {
     delayed_.push({now + pause, command});
   } else {
-    route(command);
+    route(command, now);
   }
 }
 
+/// The healthy node that is asked next, if it is another than the last; else null.
+NodePtr IoLoop::next_replica(const Command& command) const {
+  if (!map_ || command.plan.node) return nullptr;
+  const Routing routing{options_.replica, options_.rack_id};
+  NodePtr node = choose_node(*map_, routing, command.plan.partition, false, command.attempt_,
+                             command.spread_, command.last_node_);
+  return node && node.get() != command.last_node_ && !node->is_suspect() ? node : nullptr;
+}
+
+Duration IoLoop::pause_before(const Command& command, const FaultRule& rule, Next next,
+                              const NodePtr& target, TimePoint now) {
+  if (next == Next::log_in) return kLoginPause;
+  // After many attempts a map that names the right node is on its way.
+  const bool is_at_once = next == Next::elsewhere && target != nullptr &&
+                          command.attempt_ < static_cast<uint32_t>(options_.read_attempts_max);
+  Duration pause = is_at_once ? Duration::zero() : back_off(command.attempt_, random_state_);
+  // What a node that is away was asked for costs it nothing more, and the others only their share.
+  const bool is_shift = target != nullptr && is_suspect(command.last_node_);
+  if (rule.is_budgeted && !is_shift) {
+    const Duration turn = retry_budget_.reserve(now);
+    if (now + turn >= command.plan.deadline) retry_budget_.give_back();
+    pause = std::max(pause, turn);
+  }
+  return pause;
+}
+
+bool IoLoop::is_suspect(const Node* node) const {
+  return map_ && std::any_of(map_->nodes.begin(), map_->nodes.end(), [node](const NodePtr& known) {
+           return known.get() == node && known->is_suspect();
+         });
+}
+
 /// Reads end after some attempts, except where these cost no time and the cluster lives: when the
-/// last known replica of a partition has died, the next map names others.
-bool IoLoop::may_read_again(const Command& command, const Status& error, TimePoint now) const {
+/// last known replica of a partition has died, the next map names others. A node that says nothing
+/// at all has no more than two, if there is nobody else.
+bool IoLoop::may_read_again(const Command& command, const Fault& fault, const NodePtr& target,
+                            TimePoint now) const {
+  if (fault.kind == FaultKind::node_silence && target == nullptr && command.attempt_ >= 2) {
+    return false;
+  }
   if (command.attempt_ < static_cast<uint32_t>(options_.read_attempts_max)) return true;
-  if (error.code() != Code::unavailable || !map_) return false;
+  if (fault.status.code() != Code::unavailable || !map_) return false;
   return now - command.first_failure_ <
              options_.read_attempts_max * options_.read_attempt_timeout &&
          std::any_of(
              map_->nodes.begin(), map_->nodes.end(),
              [](const NodePtr& node) { return node->is_active() && !node->is_suspect(); });
+}
+
+/// A write whose node is away: it holds no connection and no bytes until a probe, the tend or a new
+/// map says more.
+void IoLoop::hold(Command* command, TimePoint now) {
+  delayed_.push({std::min(now + kHoldPause, command->plan.deadline), command});
+}
+
+/// Its deadline has passed while it was not on a connection.
+void IoLoop::expire(Command* command, const Node* node) {
+  Status error = command->last_error_;
+  if (error.ok()) {
+    error = {Code::timeout, (node == nullptr ? std::string() : "node " + node->label() + ": ") +
+                                "the deadline passed before the request could be sent"};
+  }
+  error.set_in_doubt(command->in_doubt_);
+  finish(command, std::move(error));
 }
 
 }  // namespace aerokv::client

@@ -31,6 +31,14 @@ void ReplyDecoder::expect(ReplyKind kind, ReplySink& sink) {
   frame_left_ = 0;
 }
 
+void ReplyDecoder::redirect(ReplySink& sink) {
+  sink_ = &sink;
+  if (state_ != State::value) return;
+  action_ = ValueTarget::Action::skip;
+  target_ = {};
+  copied_.clear();
+}
+
 size_t ReplyDecoder::regions(std::array<MutableBytes, 2>& places) {
   size_t count = 0;
   size_t limit = kBufferBytes;

@@ -70,6 +70,15 @@ class ReplySink {
   }
 };
 
+/// Takes everything and keeps nothing.
+class DiscardSink final : public ReplySink {
+ public:
+  Status unit(const MessageHeader& header) override {
+    static_cast<void>(header);
+    return {};
+  }
+};
+
 /// Longest value that is copied instead of received into place.
 inline constexpr uint64_t kCopiedValueBytesMax = 1ULL << 20;
 
@@ -89,6 +98,10 @@ class ReplyDecoder {
 
   /// Starts the next answer. `sink` must live until it is complete or abandoned.
   void expect(ReplyKind kind, ReplySink& sink);
+
+  /// The rest of the current answer goes to `sink`. A value that was received into place is skipped
+  /// from now on: nothing that belongs to the old sink is touched again.
+  void redirect(ReplySink& sink);
 
   [[nodiscard]] bool is_expecting() const { return sink_ != nullptr; }
   /// Bytes received but not yet taken by an answer.
