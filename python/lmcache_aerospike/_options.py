@@ -57,7 +57,7 @@ class Option:
         if self.kind == "serde":
             return '{"type": "...", "dtype": "...", ...}, or the same as JSON text'
         if self.kind == "hosts":
-            return "host:port[,host:port...], IPv6 as [::1]:3000"
+            return "host:port[,host:tls-name:port...], IPv6 as [::1]:3000"
         if self.kind == "true or false":
             return "true or false"
         if self.kind == "text":
@@ -78,6 +78,10 @@ def _ms(name: str, default: int, effect: str) -> Option:
 
 def _flag(name: str, default: bool, effect: str, native: bool = True) -> Option:
     return Option(name, "true or false", default, effect, native=native)
+
+
+def _path(name: str, effect: str) -> Option:
+    return Option(name, "text", "", effect, high=4096)
 
 
 OPTIONS: Final[tuple[Option, ...]] = (
@@ -133,12 +137,62 @@ OPTIONS: Final[tuple[Option, ...]] = (
         native=False,
     ),
     Option(
+        "auth_mode",
+        "choice",
+        "internal",
+        "Who knows the user: the server, a system that it asks (LDAP; the password is sent, so TLS "
+        "is needed), or the client's certificate, which names him.",
+        choices=("internal", "external", "pki"),
+    ),
+    _flag(
+        "tls_enable",
+        False,
+        "Speak TLS with the nodes, at their TLS port; see docs/guides/security.md.",
+    ),
+    Option(
         "tls_name",
         "text",
         "",
-        "Reserved for TLS, which this build does not have: any value is refused.",
-        high=255,
-        native=False,
+        "Name that the certificate of every node must have, where `hosts` or the list of the "
+        "nodes gives no other.",
+        high=253,
+    ),
+    _path("tls_ca_file", "PEM file with the CAs to trust. With TLS, this or `tls_ca_path`."),
+    _path("tls_ca_path", "Folder with the CAs to trust, as `openssl rehash` makes it."),
+    _path("tls_crl_file", "PEM file with a revocation list: certificates on it are refused."),
+    _path("tls_cert_file", "PEM file with the client's certificate, if the server asks for one."),
+    _path("tls_key_file", "PEM file with its key."),
+    Option(
+        "tls_key_password",
+        "text",
+        "",
+        "Password of an encrypted key. LMCache logs its configuration: use the environment or "
+        "a file.",
+        high=1024,
+        environment="LMCACHE_AEROSPIKE_TLS_KEY_PASSWORD",
+        secret=True,
+    ),
+    _path("tls_key_password_file", "File whose content is that password, instead."),
+    Option(
+        "tls_min_version",
+        "choice",
+        "1.2",
+        "Oldest protocol that is spoken.",
+        choices=("1.2", "1.3"),
+    ),
+    Option(
+        "tls_ciphers",
+        "text",
+        "",
+        "Ciphers of TLS 1.2 in OpenSSL's notation; empty = AES-GCM and ChaCha20.",
+        high=4096,
+    ),
+    Option(
+        "tls_cipher_suites",
+        "text",
+        "",
+        "Cipher suites of TLS 1.3; empty = AES-GCM and ChaCha20, AES-128 first.",
+        high=4096,
     ),
     Option(
         "cluster_name",

@@ -15,7 +15,10 @@ logger = logging.getLogger("lmcache_aerospike")
 
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SIZE = re.compile(r"(\d+)\s*([KMGT]?)(?:I?B)?", re.IGNORECASE)
-_HOST = re.compile(r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s\[\]:,]+)(?::(?P<port>\d{1,5}))?")
+_HOST = re.compile(
+    r"(?P<host>\[[0-9A-Fa-f:.%\w]+\]|[^\s\[\]:,]+)"
+    r"(?::(?P<tls_name>[^\s\[\]:,.][^\s\[\]:,]{0,252})(?=:))?(?::(?P<port>\d{1,5}))?"
+)
 _TRUE = frozenset({"true", "1", "yes", "on"})
 _FALSE = frozenset({"false", "0", "no", "off"})
 _SECRET_BYTES_MAX = 4096
@@ -80,7 +83,10 @@ def read_choice(value: object, choices: Sequence[str]) -> str:
 
 
 def read_hosts(value: object) -> str:
-    """Normal form of "host:port,host2"; a list of such texts or of (host, port) works too."""
+    """Normal form of "host:port,host2:tls-name:port".
+
+    A list of such texts, of (host, port) or of (host, port, tls_name) works too.
+    """
     if isinstance(value, str):
         entries: Sequence[object] = value.split(",")
     elif isinstance(value, (list, tuple)):
@@ -95,11 +101,11 @@ def read_hosts(value: object) -> str:
 
 
 def _read_host(entry: object) -> str:
-    if isinstance(entry, (list, tuple)) and len(entry) == 2:
-        host, port = entry
+    if isinstance(entry, (list, tuple)) and len(entry) in (2, 3):
+        host, port, *names = entry
         if isinstance(host, str) and ":" in host and not host.startswith("["):
             host = f"[{host}]"
-        entry = f"{host}:{port}"
+        entry = ":".join(str(part) for part in (host, *names, port))
     found = _HOST.fullmatch(entry.strip()) if isinstance(entry, str) else None
     if not found:
         msg = "not host:port"
@@ -108,13 +114,20 @@ def _read_host(entry: object) -> str:
     if not 0 < port < 65536:
         msg = "port out of range"
         raise ValueError(msg)
-    return f"{found['host']}:{port}"
+    name = f":{found['tls_name']}" if found["tls_name"] else ""
+    return f"{found['host']}{name}:{port}"
 
 
-def split_hosts(text: str) -> tuple[tuple[str, int], ...]:
-    """The (host, port) of what read_hosts() returned; IPv6 without its brackets."""
-    pairs = [entry.rpartition(":") for entry in text.split(",")]
-    return tuple((host.strip("[]"), int(port)) for host, _, port in pairs)
+def split_hosts(text: str) -> tuple[tuple[str, int] | tuple[str, int, str], ...]:
+    """What read_hosts() returned as (host, port) or, with a TLS name, (host, port, tls_name)."""
+    hosts: list[tuple[str, int] | tuple[str, int, str]] = []
+    for entry in text.split(","):
+        found = _HOST.fullmatch(entry)
+        if found:  # always: it is in normal form
+            host, port = found["host"].strip("[]"), int(found["port"])
+            name = found["tls_name"]
+            hosts.append((host, port, name) if name else (host, port))
+    return tuple(hosts)
 
 
 def read_url(url: str) -> dict[str, str]:

@@ -30,6 +30,8 @@ KeyResult = tuple[str, int, "bytes | None", "AerospikeConnectorError | None"]
 """Of one key of a batch: "hit", "miss" or "error"; payload bytes; metadata; error."""
 
 # These belong to the engine: whoever shares a holder gets those of its first user.
+# Who differs in one of these, or in how TLS is spoken, has another client.
+_LOGIN: Final = ("username", "password", "auth_mode")
 _OF_THE_ENGINE: Final = (
     "cluster_name",
     "use_services_alternate",
@@ -303,7 +305,8 @@ class AerospikeClientHolder:
             AerospikeConnectorError: The cluster cannot be used; see docs/reference/errors.md.
         """
         values = cfg.options().values
-        key = (cfg.hosts, cfg.namespace, values["username"], values["password"], cfg.tls_name)
+        trust = (values[n] for n in values if n in _LOGIN or n.startswith("tls_"))
+        key = (cfg.hosts, cfg.namespace, *trust)
         with _lock:
             holder = _HOLDERS.get(key)
             if holder is None:

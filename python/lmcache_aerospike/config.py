@@ -76,6 +76,7 @@ class Config:
             for option in OPTIONS
         }
         _read_password_file(values, sources)
+        _read_key_password(values, sources)
         _check_together(values, complete)
         return cls(values, {o.name: sources.get(o.name, "default") for o in OPTIONS})
 
@@ -123,15 +124,74 @@ def _check_together(values: dict[str, Any], complete: bool) -> None:
     if complete and values["hosts"] is None:
         msg = f"option 'hosts': not given, expected {BY_NAME['hosts'].expected}, or "
         raise AerospikeConfigError(msg + "LMCACHE_AEROSPIKE_HOSTS in the environment")
-    if values["tls_name"]:
-        msg = "option 'tls_name': TLS is not available in this build, expected no value"
-        raise AerospikeConfigError(msg)
-    if values["password"] and not values["username"]:
-        msg = "option 'username': not given, expected one since there is a password"
-        raise AerospikeConfigError(msg)
+    _check_trust(values, complete)
     if values["replica"] == "prefer_rack" and values["rack_id"] < 0:
         msg = "option 'rack_id': not given, expected one since replica is prefer_rack"
         raise AerospikeConfigError(msg)
+
+
+def _check_trust(values: dict[str, Any], complete: bool) -> None:
+    """The rules of TLS and logins; the engine has the same ones in terms of its own."""
+    if values["password"] and not values["username"] and values["auth_mode"] != "pki":
+        msg = "option 'username': not given, expected one since there is a password"
+        raise AerospikeConfigError(msg)
+    fault = _fault_of_tls(values, complete) if values["tls_enable"] else _fault_without_tls(values)
+    if fault:
+        msg = f"option {fault}; see {DOCS}"
+        raise AerospikeConfigError(msg)
+
+
+def _fault_without_tls(values: dict[str, Any]) -> str:
+    for option in OPTIONS:
+        # The environment may hold the password of a key that is not used here.
+        is_tls = option.name.startswith("tls_") and option.name != "tls_key_password"
+        if is_tls and values[option.name] != option.default:
+            return f"'{option.name}': given without 'tls_enable', expected both or neither"
+    if any(len(host) > 2 for host in _values.split_hosts(values["hosts"] or "")):
+        return "'hosts': a TLS name without 'tls_enable', expected both or neither"
+    if values["auth_mode"] != "internal":
+        return f"'auth_mode': {values['auth_mode']} without 'tls_enable', expected TLS"
+    return ""
+
+
+def _fault_of_tls(values: dict[str, Any], complete: bool) -> str:
+    if complete and not values["tls_ca_file"] and not values["tls_ca_path"]:
+        return "'tls_ca_file': not given, expected it or 'tls_ca_path' since there is TLS"
+    if bool(values["tls_cert_file"]) != bool(values["tls_key_file"]):
+        return "'tls_cert_file': expected together with 'tls_key_file'"
+    hosts = _values.split_hosts(values["hosts"] or "")
+    nameless = [host[0] for host in hosts if len(host) == 2]
+    if complete and nameless and not values["tls_name"]:
+        return f"'tls_name': not given, expected the name in the certificate of {nameless[0]}"
+    return _fault_of_login(values)
+
+
+def _fault_of_login(values: dict[str, Any]) -> str:
+    mode, has_user = values["auth_mode"], bool(values["username"])
+    if mode == "pki" and (has_user or values["password"]):
+        return "'auth_mode': pki, expected no 'username' and no password beside the certificate"
+    if mode == "pki" and not values["tls_cert_file"]:
+        return "'auth_mode': pki, expected 'tls_cert_file', which names the user"
+    if mode == "external" and not has_user:
+        return "'auth_mode': external, expected 'username'"
+    return ""
+
+
+def _read_key_password(values: dict[str, Any], sources: dict[str, str]) -> None:
+    """The file is read by the engine, again when the key is renewed; here it is only looked at."""
+    path = values["tls_key_password_file"]
+    if not path:
+        return
+    if sources.get("tls_key_password") == "given":
+        msg = "option 'tls_key_password_file': given beside tls_key_password, expected one"
+        raise AerospikeConfigError(msg)
+    try:
+        _values.read_secret_file(path)
+    except (OSError, ValueError) as error:
+        msg = f"option 'tls_key_password_file': {path}: {error}"
+        raise AerospikeConfigError(msg) from None
+    values["tls_key_password"] = ""
+    sources.pop("tls_key_password", None)
 
 
 def _read_password_file(values: dict[str, Any], sources: dict[str, str]) -> None:
@@ -169,12 +229,12 @@ class AerospikeConfig:
     limits of the server.
 
     Attributes:
-        hosts: Nodes to start from, as (host, port).
+        hosts: Nodes to start from, as (host, port) or (host, port, tls_name).
         others: The options that have no attribute here, by name.
         plugin_name: Of the instance, such as "aerospike" or "aerospike.primary".
     """
 
-    hosts: tuple[tuple[str, int], ...]
+    hosts: tuple[tuple[str, int] | tuple[str, int, str], ...]
     namespace: str = "lmcache"
     set_name: str = "kv_chunks"
     target_segment_bytes: int = _TARGET_SEGMENT_BYTES

@@ -411,6 +411,6 @@ class AerospikeRemoteConnector(RemoteConnector):  # type: ignore[misc]
             raise ClosedError(msg)
 
     def __repr__(self) -> str:
-        hosts = ",".join(f"{host}:{port}" for host, port in self.cfg.hosts)
+        hosts = ",".join(f"{host}:{port}" for host, port, *_ in self.cfg.hosts)
         where = f"{hosts}/{self.cfg.namespace}/{self.cfg.set_name}"
         return f"<{type(self).__name__} {self.cfg.plugin_name} {where}>"

@@ -27,6 +27,11 @@ constexpr std::array<std::pair<Name, Replica>, 4> kReplicas{
      {"sequence", Replica::sequence},
      {"any", Replica::any},
      {"prefer_rack", Replica::prefer_rack}}};
+constexpr std::array<std::pair<Name, AuthMode>, 3> kAuthModes{{{"internal", AuthMode::internal},
+                                                                {"external", AuthMode::external},
+                                                                {"pki", AuthMode::pki}}};
+constexpr std::array<std::pair<Name, TlsVersion>, 2> kTlsVersions{
+    {{"1.2", TlsVersion::v1_2}, {"1.3", TlsVersion::v1_3}}};
 constexpr std::array<std::pair<Name, Verify>, 3> kVerifies{
     {{"none", Verify::none}, {"identity", Verify::identity}, {"full", Verify::full}}};
 
@@ -41,6 +46,19 @@ StoreOptions read_options(const nb::dict& fields, std::optional<SerdeConfig>& se
   reader.take_text("set_name", out.set_name);
   reader.take_text("username", out.username);
   reader.take_text("password", out.password);
+  reader.take_choice("auth_mode", out.auth_mode, kAuthModes);
+  reader.take_flag("tls_enable", out.tls.enable);
+  reader.take_text("tls_name", out.tls_name);
+  reader.take_text("tls_ca_file", out.tls.ca_file);
+  reader.take_text("tls_ca_path", out.tls.ca_path);
+  reader.take_text("tls_crl_file", out.tls.crl_file);
+  reader.take_text("tls_cert_file", out.tls.cert_file);
+  reader.take_text("tls_key_file", out.tls.key_file);
+  reader.take_text("tls_key_password", out.tls.key_password);
+  reader.take_text("tls_key_password_file", out.tls.key_password_file);
+  reader.take_choice("tls_min_version", out.tls.min_version, kTlsVersions);
+  reader.take_text("tls_ciphers", out.tls.ciphers);
+  reader.take_text("tls_cipher_suites", out.tls.cipher_suites);
   reader.take_text("cluster_name", out.cluster_name);
   reader.take_flag("use_services_alternate", out.use_services_alternate);
   reader.take_number("target_segment_bytes", out.target_segment_bytes);

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lmcache_aerospike import AerospikeNativeConnector, Store, _native
-from lmcache_aerospike.config import BY_NAME, OPTIONS, Config
+from lmcache_aerospike.config import BY_NAME, OPTIONS, AerospikeConfig, Config
 from lmcache_aerospike.errors import AerospikeConfigError, InvalidArgumentError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -65,6 +65,9 @@ def test_every_native_option_reaches_the_engine(server: _native.DevServer) -> No
         "default_ttl_seconds": -1,
         "use_services_alternate": False,
         "serde": {"type": "checksum"},
+        "auth_mode": "internal",
+        # Those of TLS need a server that speaks it.
+        **{o.name: o.default for o in OPTIONS if o.name.startswith("tls_")},
     }
     for option in OPTIONS:
         if option.native and option.name not in other:
@@ -185,8 +188,82 @@ def test_none_is_not_given() -> None:
     assert config.sources["verify"] == "default"
 
 
-def test_tls_is_refused() -> None:
-    assert "TLS is not available in this build" in refusal(tls_name="db.example")
+def tls(**options: object) -> dict[str, object]:
+    return {"tls_enable": True, "tls_name": "db.example", "tls_ca_file": "/ca.pem", **options}
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"tls_name": "db.example"}, ("'tls_name'", "'tls_enable'")),
+        ({"tls_ca_file": "/ca.pem"}, ("'tls_ca_file'", "'tls_enable'")),
+        ({"tls_min_version": "1.3"}, ("'tls_min_version'", "'tls_enable'")),
+        ({"hosts": "h:db.example:4333"}, ("'hosts'", "'tls_enable'")),
+        ({"auth_mode": "external", "username": "u"}, ("'auth_mode'", "external", "'tls_enable'")),
+        ({"auth_mode": "pki"}, ("'auth_mode'", "pki", "'tls_enable'")),
+        (tls(tls_ca_file=None), ("'tls_ca_file'", "'tls_ca_path'")),
+        (tls(tls_name=None), ("'tls_name'", "certificate of h")),
+        (tls(tls_cert_file="/c.pem"), ("'tls_cert_file'", "'tls_key_file'")),
+        (tls(tls_key_file="/c.key"), ("'tls_cert_file'", "'tls_key_file'")),
+        (tls(auth_mode="pki"), ("'auth_mode'", "'tls_cert_file'")),
+        (
+            tls(auth_mode="pki", tls_cert_file="/c", tls_key_file="/k", username="u"),
+            ("'auth_mode'", "'username'"),
+        ),
+        (tls(auth_mode="external"), ("'auth_mode'", "'username'")),
+        (tls(tls_min_version="1.1"), ("'tls_min_version'", "1.2, 1.3")),
+        (tls(auth_mode="ldap"), ("'auth_mode'", "internal, external, pki")),
+        (
+            tls(tls_key_password="p", tls_key_password_file="/absent"),
+            ("'tls_key_password_file'", "tls_key_password"),
+        ),
+        (tls(tls_key_password_file="/absent"), ("'tls_key_password_file'", "/absent")),
+    ],
+)
+def test_options_of_tls_that_do_not_fit_are_named(
+    options: dict[str, object], words: tuple[str, ...]
+) -> None:
+    text = refusal(**{"hosts": "h:4333", **options})
+    for word in words:
+        assert word in text
+
+
+def test_hosts_take_tls_names() -> None:
+    values = resolve(**tls(hosts="a:db.example:4333, [::1]:x:1", tls_name=None)).values
+    assert values["hosts"] == "a:db.example:4333,[::1]:x:1"
+    again = resolve(**tls(hosts=[("a", 4333, "db.example"), ("::1", 1, "x")])).values
+    assert again["hosts"] == values["hosts"]
+    for bad in ("a:b", "a::1", "a:.b:1", "a:b:c:1", "a:b:", "fe80::1:2:3"):
+        assert "option 'hosts'" in refusal(**tls(hosts=bad))
+
+
+def test_the_password_of_a_key_is_hidden_and_may_come_from_a_file(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("open sesame\n")
+    secret.chmod(0o600)
+    environment = {"LMCACHE_AEROSPIKE_TLS_KEY_PASSWORD": "open barley"}
+    config = Config.resolve({"hosts": "h:1", **tls()}, environment)
+    assert config.values["tls_key_password"] == "open barley"
+    assert "barley" not in repr(config)
+    assert "barley" not in str(config.shown())
+    given = {"hosts": "h:1", **tls(tls_key_password_file=str(secret))}
+    config = Config.resolve(given, environment)
+    assert config.values["tls_key_password"] == ""  # the engine reads the file
+    assert config.native()["tls_key_password_file"] == str(secret)
+    # In the environment for another program: no reason to refuse a configuration without TLS.
+    assert Config.resolve({"hosts": "h:1"}, environment).values["tls_enable"] is False
+
+
+def test_tls_options_reach_a_connector(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LMCACHE_AEROSPIKE_TLS_KEY_PASSWORD", raising=False)
+    prefix = "remote_storage_plugin.aerospike."
+    extra = {prefix + name: value for name, value in tls(hosts="a:b.c:4333").items()}
+    config = AerospikeConfig.from_extra_config(extra, "aerospike")
+    assert config.hosts == (("a", 4333, "b.c"),)
+    native = config.options().native()
+    assert native["hosts"] == "a:b.c:4333"
+    assert native["tls_enable"] is True
+    assert native["tls_ca_file"] == "/ca.pem"
 
 
 def test_rack_is_needed_for_prefer_rack() -> None:
