@@ -248,7 +248,7 @@ std::unique_ptr<Continuation> Service::batch(Client& client, Request& request, A
   };
   if (!request.batch || request.batch->size() < 5) return fail(result::kParameter);
   if (request.has_filter) return fail(result::kUnsupported);
-  if (const uint8_t code = users.check(client.session, false)) return fail(code);
+  if (const uint8_t code = users.check(client.session, Action::login_only)) return fail(code);
   const auto count = load_be<uint32_t>(request.batch->data());
   if (count == 0) return fail(result::kParameter);
 

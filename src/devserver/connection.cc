@@ -34,11 +34,12 @@ bool is_put(Bytes body) {
 
 }  // namespace
 
-Connection::Connection(Worker& worker, uint64_t id, UniqueFd socket, int node)
+Connection::Connection(Worker& worker, uint64_t id, UniqueFd socket, TlsStream tls, int node)
     : worker_(worker),
       service_(worker.service()),
       id_(id),
       socket_(std::move(socket)),
+      tls_(std::move(tls)),
       input_(kInputBytes),
       interest_(EPOLLIN) {
   client_.node = node;
@@ -48,6 +49,8 @@ Connection::Connection(Worker& worker, uint64_t id, UniqueFd socket, int node)
 }
 
 Connection::~Connection() {
+  end_turn(link_in(), turn_in_, 0);
+  end_turn(link_out(), turn_out_, 0);
   service_.counters[static_cast<size_t>(node())].connections_now.fetch_sub(
       1, std::memory_order_relaxed);
 }
@@ -58,34 +61,55 @@ bool Connection::is_frozen() const {
 
 void Connection::on_events(uint32_t events) {
   if ((events & (EPOLLERR | EPOLLHUP)) != 0 && (events & EPOLLIN) == 0) return end();
-  if (is_frozen()) return update_interest();
+  if (is_frozen() || !is_ready()) return update_interest();
   if ((events & EPOLLOUT) != 0) on_ready();
   if ((events & EPOLLIN) == 0) return;
+  receive_all();
+  update_interest();
+}
+
+// False as long as the other side has not passed the checks of TLS.
+bool Connection::is_ready() {
+  if (!tls_.is_open() || tls_.is_established()) return true;
+  const IoResult result = tls_.handshake();
+  if (result.kind == IoResult::Kind::failed || result.kind == IoResult::Kind::closed) end();
+  if (!tls_.is_established()) return false;
+  client_.certificate_name = tls_.peer_common_name();
+  return true;
+}
+
+void Connection::receive_all() {
   // Answers to small requests that are there together leave together; each system call saved here
   // also saves the client a wake-up. Large requests are answered as they come.
   size_t received = 0;
-  for (int round = 0; round < kReceiveRounds && !ended_; ++round) {
-    if (!is_receiving() || !is_free(link_in())) break;
+  int round = 0;
+  for (; round < kReceiveRounds && !ended_; ++round) {
+    if (!is_receiving() || !await_turn(link_in(), turn_in_)) break;
     const size_t bytes = receive();
+    end_turn(link_in(), turn_in_, bytes);
     if (bytes == 0) break;
     serve();
     received += bytes;
+    if (link_in().is_limited() && !tls_.is_open()) break;  // it asks again when more is there
     if (received < kAnswerAfterBytes || ended_) continue;
     flush();
     received = 0;
   }
-  if (!ended_) flush();
-  update_interest();
+  if (ended_) return;
+  flush();
+  // What TLS has decrypted is not seen in the socket: others have their turn, then we come back.
+  if (round == kReceiveRounds && tls_.is_open()) worker_.wake_at(*this, SteadyClock::now());
 }
 
 void Connection::on_ready() {
   link_is_busy_ = false;
-  if (is_frozen() || ended_) return update_interest();
+  if (is_frozen() || ended_ || !is_ready()) return update_interest();
   release_held(SteadyClock::now());
   flush();
   resume();
   serve();
   if (!ended_) flush();
+  if (!ended_ && tls_.is_open()) receive_all();
   update_interest();
 }
 
@@ -121,26 +145,33 @@ size_t Connection::receive() {
     add(input_.data() + end_, large_left > 0 || expects_large_ ? std::min(room, kHeadBytes) : room);
   }
 
-  msghdr message{};
-  message.msg_iov = parts.data();
-  message.msg_iovlen = count;
-  const ssize_t got = ::recvmsg(fd(), &message, MSG_DONTWAIT);
-  if (got == 0) {
+  const IoResult result = receive_into(std::span(parts).first(count));
+  if (result.kind == IoResult::Kind::would_block) return 0;
+  if (result.kind != IoResult::Kind::moved) {
     end();
     return 0;
   }
-  if (got < 0) {
-    if (errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR) end();
-    return 0;
-  }
-  const auto bytes = static_cast<size_t>(got);
+  const size_t bytes = result.bytes;
   service_.counters[static_cast<size_t>(node())].bytes_in.fetch_add(bytes,
                                                                     std::memory_order_relaxed);
-  link_in().carry(bytes);
   const size_t to_large = std::min(bytes, large_left);
   large_filled_ += to_large;
   end_ += bytes - to_large;
   return bytes;
+}
+
+IoResult Connection::receive_into(std::span<iovec> parts) {
+  if (tls_.is_open()) return tls_.receive(parts);
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  const ssize_t got = ::recvmsg(fd(), &message, MSG_DONTWAIT);
+  if (got > 0) return {IoResult::Kind::moved, static_cast<size_t>(got), 0};
+  if (got == 0) return {IoResult::Kind::closed, 0, 0};
+  if (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR) {
+    return {IoResult::Kind::would_block, 0, 0};
+  }
+  return {IoResult::Kind::failed, 0, errno};
 }
 
 // Finds out whether a whole message is there, and points message_ to it.
@@ -250,7 +281,7 @@ bool Connection::serve_message() {
         service_.info(client_, message_.body, out);
         break;
       case wire::MessageType::security:
-        service_.users.handle(message_.body, client_.session, out);
+        service_.users.handle(message_.body, client_.certificate_name, client_.session, out);
         break;
       case wire::MessageType::compressed:
         out.header_only(result::kEnterpriseOnly);
@@ -404,14 +435,23 @@ void Connection::finish_message() {
 
 // ---- links of limited speed
 
-/// False if the link carries the bytes of others; a timer will call on_ready().
-bool Connection::is_free(const Link& link) {
-  if (!link.is_limited()) return true;
-  const TimePoint free_at = link.free_at();
-  if (free_at <= SteadyClock::now()) return true;
-  if (!link_is_busy_) worker_.wake_at(*this, free_at);
+/// Asks for a turn if there is none. False if it has not come yet; a timer will call on_ready().
+bool Connection::await_turn(Link& link, std::optional<TimePoint>& turn) {
+  if (!link.is_limited()) {
+    turn.reset();
+    return true;
+  }
+  if (!turn) turn = link.reserve();
+  if (*turn <= SteadyClock::now()) return true;
+  if (!link_is_busy_) worker_.wake_at(*this, *turn);
   link_is_busy_ = true;
   return false;
+}
+
+void Connection::end_turn(Link& link, std::optional<TimePoint>& turn, size_t bytes) {
+  if (!turn) return;
+  link.carry(bytes);
+  turn.reset();
 }
 
 // ---- sending
@@ -425,25 +465,20 @@ void Connection::release_held(TimePoint now) {
 }
 
 void Connection::flush() {
-  while (!out_.empty()) {
-    if (!is_free(link_out())) return;
+  while (has_unsent()) {
+    if (!await_turn(link_out(), turn_out_)) return;
     std::array<iovec, kSendParts> parts;
-    msghdr message{};
-    message.msg_iov = parts.data();
-    message.msg_iovlen = out_.next_parts(parts.data(), parts.size());
-    if (link_out().is_limited()) {  // the first part alone
-      message.msg_iovlen = 1;
+    size_t count = out_.next_parts(parts.data(), parts.size());
+    if (link_out().is_limited() && count > 0) {  // the first part alone
+      count = 1;
       parts[0].iov_len = link_out().turn(parts[0].iov_len);
     }
-    const ssize_t sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent < 0) {
-      if (errno == EINTR) continue;
-      if (errno != EAGAIN && errno != EWOULDBLOCK) end();
-      return;
-    }
-    out_.mark_sent(static_cast<uint64_t>(sent));
-    link_out().carry(static_cast<size_t>(sent));
-    service_.counters[static_cast<size_t>(node())].bytes_out.fetch_add(static_cast<uint64_t>(sent),
+    const IoResult result = send_from(std::span(parts).first(count));
+    end_turn(link_out(), turn_out_, result.kind == IoResult::Kind::moved ? result.bytes : 0);
+    if (result.kind == IoResult::Kind::would_block) return;
+    if (result.kind != IoResult::Kind::moved) return end();
+    out_.mark_sent(result.bytes);
+    service_.counters[static_cast<size_t>(node())].bytes_out.fetch_add(result.bytes,
                                                                        std::memory_order_relaxed);
   }
   if (close_after_flush_ && held_.empty() && !mute_) {
@@ -454,12 +489,27 @@ void Connection::flush() {
   }
 }
 
+// Without parts it moves what TLS has encrypted.
+IoResult Connection::send_from(std::span<iovec> parts) {
+  if (tls_.is_open()) return tls_.send(parts);
+  msghdr message{};
+  message.msg_iov = parts.data();
+  message.msg_iovlen = parts.size();
+  ssize_t sent = -1;
+  do {
+    sent = ::sendmsg(fd(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 && errno == EINTR);
+  if (sent >= 0) return {IoResult::Kind::moved, static_cast<size_t>(sent), 0};
+  if (errno == EAGAIN || errno == EWOULDBLOCK) return {IoResult::Kind::would_block, 0, 0};
+  return {IoResult::Kind::failed, 0, errno};
+}
+
 void Connection::update_interest() {
   if (ended_) return;
   uint32_t wanted = 0;
   if (!is_frozen() && !link_is_busy_) {
     if (is_receiving()) wanted |= EPOLLIN;
-    if (!out_.empty()) wanted |= EPOLLOUT;
+    if (has_unsent()) wanted |= EPOLLOUT;
   }
   if (wanted == interest_) return;
   interest_ = wanted;

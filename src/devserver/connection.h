@@ -4,10 +4,12 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "base/tls.h"
 #include "devserver/service.h"
 
 namespace aerokv::devserver {
@@ -17,7 +19,8 @@ class Worker;
 /// Used on its worker's thread only.
 class Connection {
  public:
-  Connection(Worker& worker, uint64_t id, UniqueFd socket, int node);
+  /// Speaks TLS if `tls` is open.
+  Connection(Worker& worker, uint64_t id, UniqueFd socket, TlsStream tls, int node);
   ~Connection();
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -46,8 +49,11 @@ class Connection {
   enum class Input : uint8_t { waiting, complete, broken };
 
   // Receiving.
+  [[nodiscard]] bool is_ready();
   [[nodiscard]] bool is_receiving() const;
+  void receive_all();
   size_t receive();
+  IoResult receive_into(std::span<iovec> parts);
   Input next_message();
   void end_message();
 
@@ -66,11 +72,16 @@ class Connection {
   // Links of limited speed.
   [[nodiscard]] Link& link_in() const { return service_.links_in[static_cast<size_t>(node())]; }
   [[nodiscard]] Link& link_out() const { return service_.links_out[static_cast<size_t>(node())]; }
-  bool is_free(const Link& link);
+  bool await_turn(Link& link, std::optional<TimePoint>& turn);
+  static void end_turn(Link& link, std::optional<TimePoint>& turn, size_t bytes);
 
   // Sending.
   [[nodiscard]] Answer& output();
   void flush();
+  IoResult send_from(std::span<iovec> parts);
+  [[nodiscard]] bool has_unsent() const {
+    return !out_.empty() || (tls_.is_open() && tls_.wants_write());
+  }
   void release_held(TimePoint now);
   void update_interest();
   void end() { ended_ = true; }
@@ -81,6 +92,7 @@ class Connection {
   Service& service_;
   const uint64_t id_;
   UniqueFd socket_;
+  TlsStream tls_;  // not open: clear text
   Client client_;
 
   std::vector<std::byte> input_;  // received and not yet taken: [begin_, end_)
@@ -108,7 +120,9 @@ class Connection {
   bool mute_ = false;  // reads on, answers nothing more
   bool close_after_flush_ = false;
   bool ended_ = false;
-  bool link_is_busy_ = false;  // a timer tells when it is free
+  std::optional<TimePoint> turn_in_;   // when this connection may use the link
+  std::optional<TimePoint> turn_out_;  // the same of the other direction
+  bool link_is_busy_ = false;          // a timer tells when the turn has come
   uint32_t interest_ = 0;
 };
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "devserver/info.h"
+#include "devserver/setup.h"
 
 namespace aerokv::devserver {
 namespace {
@@ -128,6 +129,20 @@ Status rack(DevServer& server, const Words& words) {
   return server.set_rack(*node, static_cast<int>(*id));
 }
 
+Status user(DevServer& server, const Words& words) {
+  auto parsed = parse_user(words[1]);
+  return parsed ? server.set_user(std::move(parsed).value()) : parsed.error();
+}
+
+Status drop_user(DevServer& server, const Words& words) {
+  return server.drop_user(std::string(words[1]));
+}
+
+Status expire_sessions(DevServer& server, const Words&) {
+  server.expire_sessions();
+  return {};
+}
+
 struct Command {
   std::string_view name;
   size_t words_min = 0;
@@ -148,6 +163,9 @@ constexpr Command kCommands[] = {
     {"latency", 3, 3, latency},
     {"stop-writes", 3, 3, stop_writes},
     {"rack", 3, 3, rack},
+    {"user", 2, 2, user},
+    {"drop-user", 2, 2, drop_user},
+    {"expire-sessions", 1, 1, expire_sessions},
 };
 
 constexpr std::string_view kUsage =
@@ -160,7 +178,10 @@ constexpr std::string_view kUsage =
     "  link N BYTES           bytes a second of the node's link, 0 = no limit; N may be 'all'\n"
     "  latency N MS           the node's answers leave so much later; N may be 'all'\n"
     "  stop-writes N on|off   the node refuses writes; N may be 'all'\n"
-    "  rack N ID              move a node to another rack\n";
+    "  rack N ID              move a node to another rack\n"
+    "  user NAME:PASSWORD...  add a user or change one, as --user does\n"
+    "  drop-user NAME         the user and its sessions end\n"
+    "  expire-sessions        all have to log in again\n";
 
 }  // namespace
 

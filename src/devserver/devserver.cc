@@ -66,6 +66,12 @@ struct DevServer::Impl : NodeControl {
 
 Status DevServer::Impl::open(Options options) {
   AEROKV_TRY(complete(options));
+  std::shared_ptr<TlsContext> tls;
+  if (options.has_tls()) {
+    auto made = TlsContext::server(options.tls.options, options.tls.client_certificates);
+    if (!made) return made.error();
+    tls = std::move(made).value();
+  }
   AEROKV_TRY(ports.open(options));
   for (int node = 0; node < options.nodes; ++node) AEROKV_TRY(ports.listen(node));
   auto made_wake = make_event_fd();
@@ -74,6 +80,7 @@ Status DevServer::Impl::open(Options options) {
   const int threads = options.threads;
   std::vector<NodeAddresses> addresses = ports.advertised(options);
   service = std::make_unique<Service>(std::move(options), std::move(addresses));
+  service->tls = std::move(tls);
   for (int i = 0; i < threads; ++i) {
     auto worker = Worker::create(*service, *this);
     if (!worker) return worker.error();
@@ -303,6 +310,16 @@ Status DevServer::set_rack(int node, int rack) {
   }
   impl_->service->cluster.set_rack(node, rack);
   return {};
+}
+
+Status DevServer::set_user(UserOptions user) {
+  return impl_->service->users.set_user(std::move(user));
+}
+Status DevServer::drop_user(const std::string& name) {
+  return impl_->service->users.drop_user(name);
+}
+void DevServer::expire_sessions() {
+  impl_->service->users.expire_sessions();
 }
 
 Status DevServer::await_settled(std::chrono::milliseconds timeout) {

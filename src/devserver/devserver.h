@@ -8,7 +8,9 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "aerokv/status.h"
@@ -26,11 +28,42 @@ struct NamespaceOptions {
   bool allow_ttl_without_nsup = false;   ///< else a TTL with nsup_period_s 0 gets code 22
 };
 
+/// What a user may do, by the names of Aerospike; one bit each.
+enum class Role : uint8_t {
+  read,
+  write,
+  read_write,
+  read_write_udf,  ///< as read_write: there are no UDFs
+  truncate,
+  data_admin,  ///< truncate
+  sys_admin,   ///< set-config, recluster
+  user_admin,  ///< create, change and drop users
+};
+inline constexpr size_t kRoles = 8;
+
+using RoleMask = uint8_t;
+constexpr RoleMask mask_of(Role role) {
+  return static_cast<RoleMask>(1U << static_cast<uint32_t>(role));
+}
+
+/// "read-write", ...
+std::string_view role_name(Role role);
+std::optional<Role> role_from_name(std::string_view name);
+
+/// Who checks the password of a user.
+enum class Login : uint8_t {
+  internal,
+  external,  ///< a directory: clients send the password itself
+  pki,       ///< nobody: the user is the common name of the client's certificate
+};
+
 struct UserOptions {
   std::string name;
   std::string password;
-  bool can_read = true;
-  bool can_write = true;  ///< write, touch, delete and truncate; else code 81
+  RoleMask roles = mask_of(Role::read_write);
+  Login login = Login::internal;
+  uint32_t read_quota = 0;   ///< requests a second, then code 83; 0 = no limit
+  uint32_t write_quota = 0;  ///< the same
 };
 
 /// How fast a cluster of several nodes notices and repairs. The defaults are those measured on a
@@ -60,7 +93,9 @@ struct Options {
   int spare_nodes = 0;
   int replication = 2;  ///< copies of each record, at most one a node
   std::vector<NamespaceOptions> namespaces{NamespaceOptions{}};
-  std::vector<UserOptions> users;           ///< empty = logins are answered with code 51
+  /// Empty = logins are answered with code 51, or 52 with TLS, as editions without and with users
+  /// do when they are off.
+  std::vector<UserOptions> users;
   std::chrono::seconds session_ttl{86400};  ///< of a login
   std::vector<std::string> node_ids;        ///< hex; empty = A1 alone, or B1, B2, ...
   std::string cluster_name = "lmcache-local";
@@ -161,6 +196,14 @@ class DevServer {
   Status set_stop_writes(int node, bool on);
   /// Moves a node to another rack; the cluster rebalances. Errors: invalid (no racks).
   Status set_rack(int node, int rack);
+
+  /// Adds a user, or gives one another password and other rights, at once and for sessions that are
+  /// open. Errors: invalid (the server was started without users).
+  Status set_user(UserOptions user);
+  /// The user's sessions end. Errors: not_found.
+  Status drop_user(const std::string& name);
+  /// All sessions end, as if their time was over: tokens get code 66, requests code 80.
+  void expire_sessions();
 
   /// Waits until all running nodes are members and no partition waits for data.
   /// Errors: timeout.

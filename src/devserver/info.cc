@@ -15,7 +15,8 @@ constexpr std::string_view kFeatures =
     "batch-any;batch-index;blob-bits;cdt-index;cdt-list;cdt-map;cluster-stable;float;geo;"
     "sindex-exists;peers;pipelining;pquery;pscans;query-show;relaxed-sc;replicas;replicas-all;"
     "replicas-master;replicas-max;truncate-namespace;udf";
-constexpr std::string_view kEdition = "Aerospike Community Edition";
+constexpr std::string_view kCommunity = "Aerospike Community Edition";
+constexpr std::string_view kEnterprise = "Aerospike Enterprise Edition";
 constexpr std::string_view kUnrecognized = "ERROR:4:unrecognized command";
 constexpr std::string_view kEnterpriseOnly = "ERROR:25:enterprise only";
 constexpr std::string_view kOk = "ok";
@@ -117,6 +118,13 @@ class InfoText {
     return text;
   }
 
+  /// That which has all that was asked for.
+  [[nodiscard]] std::string_view edition() const {
+    const bool enterprise =
+        service_.users.enabled() || service_.options.has_tls() || cluster_.has_racks();
+    return enterprise ? kEnterprise : kCommunity;
+  }
+
   /// Without TLS, as in the Community Edition, only the clear kinds are known.
   std::optional<AddressKind> address_kind(std::string_view text) {
     if (text == "clear-std") return AddressKind::clear;
@@ -133,10 +141,10 @@ class InfoText {
     if (head == "build") return options.build;
     if (head == "status") return std::string(kOk);
     if (head == "features") return std::string(kFeatures);
-    if (head == "edition") return std::string(kEdition);
-    if (head == "version") return std::string(kEdition) + " build " + options.build;
+    if (head == "edition") return std::string(edition());
+    if (head == "version") return std::string(edition()) + " build " + options.build;
     if (head == "release") {
-      return "edition=" + std::string(kEdition) + ";version=" + options.build +
+      return "edition=" + std::string(edition()) + ";version=" + options.build +
              ";os=aerokv-devserver;arch=any;sha=0000000000000000000000000000000000000000";
     }
     if (head == "cluster-name") return options.cluster_name;
@@ -250,6 +258,7 @@ class InfoText {
     if (head == "query-show" || head == "services" || head == "services-alumni") return {};
     if (head == "query-abort") return info_error(result::kNotFound, "query not found");
     if (head == "recluster") {
+      if (!may(Action::configure)) return info_error(result::kRoleViolation, "role violation");
       return cluster_.is_principal(node_) ? std::string(kOk) : "ignored-by-non-principal";
     }
     if (head == "rack-ids" || head == "racks" || head == "quiesce" || head == "quiesce-undo" ||
@@ -260,7 +269,7 @@ class InfoText {
     return std::string(kUnrecognized);
   }
 
-  bool may_write() const { return service_.users.check(client_.session, true) == 0; }
+  bool may(Action action) const { return service_.users.check(client_.session, action) == 0; }
 
   std::string truncate(const InfoParameters& parameters, bool one_set) {
     const auto ns_name = parameters.find("namespace");
@@ -269,7 +278,7 @@ class InfoText {
     if (one_set && set_name == parameters.end()) {
       return info_error(result::kParameter, "missing 'set'");
     }
-    if (!may_write()) return info_error(result::kRoleViolation, "role violation");
+    if (!may(Action::truncate)) return info_error(result::kRoleViolation, "role violation");
     const uint64_t now_ns = unix_nanoseconds();
     uint64_t lut_ns = now_ns;
     if (const auto lut = parameters.find("lut"); lut != parameters.end()) {
@@ -300,7 +309,7 @@ class InfoText {
       const auto it = parameters.find(key);
       return it == parameters.end() ? std::string_view{} : it->second;
     };
-    if (!may_write()) return info_error(result::kRoleViolation, "role violation");
+    if (!may(Action::configure)) return info_error(result::kRoleViolation, "role violation");
     if (value("context") != "namespace") return info_error(result::kParameter, "bad 'context'");
     const std::string_view name = value("namespace").empty() ? value("id") : value("namespace");
     Namespace* ns = service_.find_namespace(name);
@@ -345,7 +354,7 @@ class InfoText {
 void Service::info(Client& client, Bytes body, Answer& out) {
   const size_t at = out.begin_frame();
   wire::UnitWriter writer = out.writer();
-  if (users.enabled() && users.check(client.session, false) == result::kNotAuthenticated) {
+  if (users.check(client.session, Action::login_only) != result::kOk) {
     writer.bytes(as_bytes("ERROR:80:not authenticated\n"));
     return out.end_frame(at, wire::MessageType::info);
   }

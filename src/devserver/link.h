@@ -11,7 +11,8 @@
 namespace aerokv::devserver {
 
 /// One direction of the network link of a node, which carries so many bytes a second and no more,
-/// whoever sends them. Thread-safe.
+/// whoever sends them. Connections move their bytes in turns, in the order in which they asked.
+/// Thread-safe.
 class Link {
  public:
   /// Bytes moved at once through a limited link, so that its connections take turns.
@@ -36,27 +37,32 @@ class Link {
     return is_limited() ? std::min(wanted, kTurnBytes) : wanted;
   }
 
-  /// When the link is free; a moment that has passed if it is now.
-  [[nodiscard]] TimePoint free_at() const {
-    if (!is_limited()) return {};
+  /// Asks for a turn of kTurnBytes and tells when it begins; a moment that has passed if it may at
+  /// once. Every turn is ended by carry().
+  [[nodiscard]] TimePoint reserve() {
     const std::scoped_lock lock(mutex_);
-    return free_at_;
-  }
-
-  void carry(size_t bytes) {
-    if (!is_limited()) return;
-    const std::scoped_lock lock(mutex_);
-    const uint64_t speed = bytes_per_second_.load(std::memory_order_relaxed);
-    if (speed == 0) return;
-    const std::chrono::duration<double> time(static_cast<double>(bytes) /
-                                             static_cast<double>(speed));
     // Timers are late by a little: what was lost that way may be caught up with.
     constexpr milliseconds kCatchUp{2};
-    free_at_ = std::max(free_at_, SteadyClock::now() - kCatchUp) +
-               std::chrono::duration_cast<Duration>(time);
+    const TimePoint begin = std::max(free_at_, SteadyClock::now() - kCatchUp);
+    free_at_ = begin + time_of(kTurnBytes);
+    return begin;
+  }
+
+  /// The end of a turn, in which so many bytes were moved.
+  void carry(size_t bytes) {
+    const std::scoped_lock lock(mutex_);
+    free_at_ += time_of(bytes) - time_of(kTurnBytes);
   }
 
  private:
+  [[nodiscard]] Duration time_of(size_t bytes) const {
+    const uint64_t speed = bytes_per_second_.load(std::memory_order_relaxed);
+    if (speed == 0) return {};
+    const std::chrono::duration<double> time(static_cast<double>(bytes) /
+                                             static_cast<double>(speed));
+    return std::chrono::duration_cast<Duration>(time);
+  }
+
   std::atomic<uint64_t> bytes_per_second_;  // written under mutex_
   mutable std::mutex mutex_;
   TimePoint free_at_{};  // guarded by mutex_

@@ -7,6 +7,7 @@
 #include "devserver/control.h"
 #include "devserver/devserver.h"
 #include "devserver/info.h"
+#include "devserver/setup.h"
 
 namespace {
 
@@ -18,12 +19,16 @@ namespace dev = aerokv::devserver;
 constexpr const char* kUsage =
     "usage: aerokv_devserver_main [--host ADDRESS] [--port PORT] [--nodes N] [--replication N]\n"
     "  [--namespace NAME[,size=2G][,nsup=120][,max-record-size=1M][,default-ttl=0]\n"
-    "               [,allow-ttl-without-nsup=true]] ... [--user NAME:PASSWORD[:read|:write]] ...\n"
+    "               [,allow-ttl-without-nsup=true]] ... [--user "
+    "NAME:PASSWORD[:ROLE[+ROLE][:LOGIN]]] ...\n"
     "  [--threads N] [--cluster-name NAME] [--session-ttl SECONDS] [--migration-us N]\n"
     "  [--detection-ms N] [--join-ms N] [--reserve 512M] [--link 100M]\n"
     "  [--spare-nodes N] [--racks 1,1,2] [--advertised-host ADDRESS] [--alternate-host ADDRESS]\n"
-    "Prints 'ready HOST:PORT,...' of the nodes that run, then 'spare HOST:PORT,...' and\n"
-    "'alternate HOST:PORT,...' if there are such.\n"
+    "  [--tls-cert FILE --tls-key FILE [--tls-ca FILE] [--tls-name NAME] [--tls-port PORT]\n"
+    "   [--tls-client-certificates none|optional|required] [--tls-min-version 1.2|1.3]\n"
+    "   [--tls-ciphers LIST] [--tls-cipher-suites LIST] [--clear-port false]]\n"
+    "Prints 'ready HOST:PORT,...' of the nodes that run, then 'spare HOST:PORT,...',\n"
+    "'alternate HOST:PORT,...', 'tls HOST:PORT,...' if there are such.\n"
     "Takes commands on stdin, one a line; each is answered by ok or an error. The end of stdin or\n"
     "SIGTERM ends the server.\n";
 
@@ -70,20 +75,42 @@ Status take_namespace(const std::string& text, dev::Options& options) {
 }
 
 Status take_user(const std::string& text, dev::Options& options) {
-  const size_t colon = text.find(':');
-  if (colon == std::string::npos) return {Code::invalid, "--user: expected NAME:PASSWORD"};
-  dev::UserOptions user;
-  user.name = text.substr(0, colon);
-  user.password = text.substr(colon + 1);
-  if (user.password.ends_with(":read")) {
-    user.can_write = false;
-    user.password.resize(user.password.size() - 5);
-  } else if (user.password.ends_with(":write")) {
-    user.can_read = false;
-    user.password.resize(user.password.size() - 6);
-  }
-  options.users.push_back(user);
+  auto user = dev::parse_user(text);
+  if (!user) return user.error().with_context("--user");
+  options.users.push_back(std::move(user).value());
   return {};
+}
+
+// Where TLS is concerned; false if `key` is none of these options.
+bool take_tls(const std::string& key, const std::string& value, dev::Options& options,
+              Status& status) {
+  dev::ServerTls& tls = options.tls;
+  const std::pair<const char*, std::string*> texts[] = {
+      {"--tls-cert", &tls.options.cert_file},  {"--tls-key", &tls.options.key_file},
+      {"--tls-ca", &tls.options.ca_file},      {"--tls-name", &tls.name},
+      {"--tls-ciphers", &tls.options.ciphers}, {"--tls-cipher-suites", &tls.options.cipher_suites}};
+  for (const auto& [name, text] : texts) {
+    if (key != name) continue;
+    *text = value;
+    tls.options.enable = true;
+    return true;
+  }
+  if (key == "--tls-client-certificates") {
+    tls.client_certificates = value == "required"   ? aerokv::TlsClientCertificate::required
+                              : value == "optional" ? aerokv::TlsClientCertificate::optional
+                                                    : aerokv::TlsClientCertificate::ignored;
+    return true;
+  }
+  if (key == "--tls-min-version") {
+    if (value != "1.2" && value != "1.3") status = {Code::invalid, key + ": 1.2 or 1.3"};
+    tls.options.min_version = value == "1.3" ? aerokv::TlsVersion::v1_3 : aerokv::TlsVersion::v1_2;
+    return true;
+  }
+  if (key == "--clear-port") {
+    options.clear_port = value != "false";
+    return true;
+  }
+  return false;
 }
 
 Status take_racks(std::string text, dev::Options& options) {
@@ -114,6 +141,8 @@ Status take_option(const std::string& key, const std::string& value, dev::Option
     options.alternate_host = value;
     return {};
   }
+  Status tls_status;
+  if (take_tls(key, value, options, tls_status)) return tls_status;
   if (key == "--racks") return take_racks(value, options);
   if (key == "--namespace") return take_namespace(value, options);
   if (key == "--user") return take_user(value, options);
@@ -122,6 +151,8 @@ Status take_option(const std::string& key, const std::string& value, dev::Option
   const auto count = static_cast<int>(*parsed);
   if (key == "--port") {
     options.port = static_cast<uint16_t>(*parsed);
+  } else if (key == "--tls-port") {
+    options.tls.port = static_cast<uint16_t>(*parsed);
   } else if (key == "--nodes") {
     options.nodes = count;
   } else if (key == "--spare-nodes") {
@@ -186,6 +217,8 @@ int main(int argc, char** argv) {
   if (spare != all.end()) std::cout << "spare " << list({spare, all.end()}) << '\n';
   const std::vector<dev::Endpoint> alternate = (*server)->alternate_endpoints();
   if (!alternate.empty()) std::cout << "alternate " << list(alternate) << '\n';
+  const std::vector<dev::Endpoint> tls = (*server)->tls_endpoints();
+  if (!tls.empty()) std::cout << "tls " << list(tls) << '\n';
   std::cout << std::flush;
   for (std::string line; std::getline(std::cin, line);) {
     const Status status = dev::control(**server, line);

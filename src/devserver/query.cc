@@ -199,7 +199,7 @@ std::unique_ptr<Continuation> Service::query(Client& client, Request& request, A
   if ((request.header.info3 & wire::info3::kPartitionDone) == 0) {
     return refuse(result::kUnsupported);
   }
-  if (const uint8_t code = users.check(client.session, false)) return refuse(code);
+  if (const uint8_t code = users.admit(client.session, Action::read)) return refuse(code);
   std::vector<Span> spans;
   if (!read_spans(request, spans)) return refuse(result::kParameter);
   if (request.task_id && !claim_task(client.node, *request.task_id)) {

@@ -46,7 +46,7 @@ Namespace* Service::find_namespace(std::string_view name) {
 uint8_t Service::permission(const Client& client, RequestKind kind) const {
   const bool writes = kind == RequestKind::put || kind == RequestKind::touch ||
                       kind == RequestKind::remove || kind == RequestKind::operate;
-  return users.check(client.session, writes);
+  return users.admit(client.session, writes ? Action::write : Action::read);
 }
 
 std::unique_ptr<Continuation> Service::record(Client& client, Request& request, Answer& out) {

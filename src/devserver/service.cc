@@ -24,7 +24,7 @@ Service::Service(Options o, std::vector<NodeAddresses> addresses)
     : options(std::move(o)),
       pool(idle_bytes_max(options), reserve_bytes(options)),
       cluster(options, std::move(addresses)),
-      users(options.users, options.session_ttl),
+      users(options.users, options.session_ttl, options.has_tls()),
       counters(static_cast<size_t>(options.all_nodes())),
       recent_tasks_(static_cast<size_t>(options.all_nodes())) {
   for (int node = 0; node < options.all_nodes(); ++node) {

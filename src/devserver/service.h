@@ -55,6 +55,8 @@ struct Client {
   int node = 0;
   Session session;
   bool user_agent_set = false;
+  /// Common name of the certificate that was shown and verified; empty = none.
+  std::string certificate_name;
 };
 
 class BatchRun;
@@ -62,6 +64,9 @@ class BatchRun;
 class Service {
  public:
   Service(Options options, std::vector<NodeAddresses> addresses);
+
+  /// Null if there is no port for TLS.
+  std::shared_ptr<TlsContext> tls;
 
   /// The answer to one record message. Returns a continuation if it is not complete.
   /// `request` must stay as it is until the continuation is done.

@@ -84,6 +84,9 @@ Status complete(Options& options) {
     if (user.name.empty() || user.name.size() > kUserBytesMax)
       return bad("user name: 1 to 63 bytes");
     if (user.password.size() > kPasswordBytesMax) return bad("password: up to 63 bytes");
+    if (user.login == Login::pki && !user.password.empty()) {
+      return bad("user " + user.name + ": the mode pki knows no password");
+    }
   }
   AEROKV_TRY(complete_ids(options));
   if (!options.racks.empty() && options.racks.size() != static_cast<size_t>(options.all_nodes())) {
@@ -97,6 +100,53 @@ Status complete(Options& options) {
     return bad("port: too high");
   }
   return check_tls(options);
+}
+
+namespace {
+
+/// Takes the last part of "a:b:c" off if it is one that `read` knows.
+template <typename Read>
+auto take_last(std::string_view& text, Read read) -> decltype(read(text)) {
+  const size_t colon = text.rfind(':');
+  // The first part is the name; the second, which may be empty, the password.
+  if (colon == std::string_view::npos || colon == text.find(':')) return std::nullopt;
+  auto value = read(text.substr(colon + 1));
+  if (value) text = text.substr(0, colon);
+  return value;
+}
+
+std::optional<Login> login_from_name(std::string_view name) {
+  if (name == "internal") return Login::internal;
+  if (name == "external") return Login::external;
+  if (name == "pki") return Login::pki;
+  return std::nullopt;
+}
+
+std::optional<RoleMask> roles_from_names(std::string_view names) {
+  RoleMask roles = 0;
+  while (!names.empty()) {
+    const std::string_view name = names.substr(0, names.find('+'));
+    names.remove_prefix(std::min(names.size(), name.size() + 1));
+    const auto role = role_from_name(name);
+    if (!role) return std::nullopt;
+    roles |= mask_of(*role);
+  }
+  return roles == 0 ? std::nullopt : std::optional<RoleMask>(roles);
+}
+
+}  // namespace
+
+Result<UserOptions> parse_user(std::string_view text) {
+  UserOptions user;
+  if (const auto login = take_last(text, login_from_name)) user.login = *login;
+  if (const auto roles = take_last(text, roles_from_names)) user.roles = *roles;
+  const size_t colon = text.find(':');
+  if (colon == std::string_view::npos || colon == 0) {
+    return Status(Code::invalid, "user: expected name:password[:role[+role][:login]]");
+  }
+  user.name = text.substr(0, colon);
+  user.password = text.substr(colon + 1);
+  return user;
 }
 
 }  // namespace aerokv::devserver

@@ -86,8 +86,14 @@ void Worker::adopt(UniqueFd socket, int node, bool is_tls) {
   post([this, shared, node, is_tls] {
     const uint64_t id = ++last_id_;
     const int fd = shared->get();
-    auto connection = std::make_unique<Connection>(*this, id, std::move(*shared), node);
-    static_cast<void>(is_tls);
+    TlsStream tls;
+    if (is_tls) {
+      auto accepted = service_.tls->accept(fd);
+      if (!accepted) return;
+      tls = std::move(accepted).value();
+    }
+    auto connection =
+        std::make_unique<Connection>(*this, id, std::move(*shared), std::move(tls), node);
     if (!add_to_epoll(epoll_.get(), fd, id, EPOLLIN | EPOLLRDHUP)) return;
     connections_.emplace(id, std::move(connection));
   });
