@@ -10,7 +10,7 @@
 namespace aerokv::chaos {
 namespace {
 
-constexpr std::array<size_t, 9> kSizes = {16,     702,     40'000,  65'536,  65'538,
+constexpr std::array<size_t, 9> kSizes = {16,     702,     40'000,  65'536, 65'538,
                                           99'998, 131'072, 200'000, 300'000};
 constexpr size_t kHeadBytes = 16;  // version, then hash of the key
 

@@ -5,9 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <condition_variable>
+#include <bit>
 #include <filesystem>
 #include <fstream>
+#include <future>
+#include <optional>
 #include <thread>
 
 #include "tests/chaos/stage.h"
@@ -61,7 +63,8 @@ Profile with_serde(const char* name) {
 /// Stage, models and workers, in the order in which they depend on each other.
 class Play {
  public:
-  Play(const Plan& plan, Problems& problems) : problems_(problems), stage_(plan.recipe, problems) {
+  Play(const Plan& plan, Problems& problems)
+      : problems_(problems), stranded_after_(plan.stranded_after), stage_(plan.recipe, problems) {
     add(plain_, profiles(), plan);
     add(hashed_, {hashing("hasher", Replica::sequence), hashing("checker", Replica::master)}, plan);
     add(coded_, {with_serde("coder")}, plan);
@@ -84,6 +87,7 @@ class Play {
     }
     if (!problems_.any()) finish();
     for (const auto& worker : workers_) worker->stop();
+    for (const auto& worker : workers_) worker->join();
     for (const auto& worker : workers_) report.counts.add(worker->counts());
     report.calms = stage_.calms();
     report.problems = problems_.texts();
@@ -97,8 +101,8 @@ class Play {
     for (Profile& profile : profiles) {
       profile.stranded_after = plan.stranded_after;
       const uint64_t seed = Random::mix(plan.recipe.seed * 31 + workers_.size());
-      workers_.push_back(std::make_unique<Worker>(std::move(profile), seed, stage_, model,
-                                                  problems_, plan.wrap));
+      workers_.push_back(
+          std::make_unique<Worker>(std::move(profile), seed, stage_, model, problems_, plan.wrap));
     }
   }
 
@@ -106,34 +110,52 @@ class Play {
   void finish() {
     stage_.restore();
     stage_.await_calm(kCalmAfter);
-    for (const std::shared_ptr<Store>& store : stage_.stores()) probe(*store);
+    for (const std::shared_ptr<Store>& store : stage_.stores()) probe(store);
     stage_.wait_until(steady_clock::now() + kLastCalm);
   }
 
-  void probe(Store& store) {
-    std::vector<std::byte> payload(200'000, std::byte{7});
-    std::vector<std::byte> target(payload.size());
+  void probe(const std::shared_ptr<Store>& store) {
     for (const Operation operation :
          {Operation::put, Operation::exists, Operation::get, Operation::remove}) {
-      Item item;
-      item.key = "probe";
-      item.payload = operation == Operation::put ? Bytes(payload) : Bytes();
-      item.target = operation == Operation::get ? MutableBytes(target) : MutableBytes();
-      const ItemResult result = testing::run(store, operation, {item}).front();
-      if (result.outcome == Outcome::hit || problems_.any()) continue;
+      const auto begin = steady_clock::now();
+      const std::string what =
+          "after the last event operation " + std::to_string(static_cast<int>(operation));
+      const std::optional<ItemResult> result = ask(store, operation);
+      if (problems_.any()) return;
+      if (!result) return problems_.add(what + " is stranded");
       // The visitor's store may have been closed just now.
-      if (result.status.code() == Code::closed) return;
-      if (result.outcome == Outcome::error &&
-          !testing::LagMeter::instance().was_calm_since(steady_clock::now() - milliseconds(2000))) {
+      if (result->outcome == Outcome::hit || result->status.code() == Code::closed) continue;
+      if (result->outcome == Outcome::error &&
+          !testing::LagMeter::instance().was_calm_since(begin)) {
         continue;
       }
-      problems_.add("after the last event operation " +
-                    std::to_string(static_cast<int>(operation)) +
-                    " still fails: " + result.status.message());
+      problems_.add(what + " does not work: " + result->status.message());
     }
   }
 
+  /// One operation on an object of its own for each store; nothing if it does not end.
+  std::optional<ItemResult> ask(const std::shared_ptr<Store>& store, Operation operation) {
+    struct Call {
+      std::vector<std::byte> payload = std::vector<std::byte>(200'000, std::byte{7});
+      std::vector<std::byte> target = std::vector<std::byte>(200'000);
+      std::promise<ItemResult> result;
+    };
+    const auto call = std::make_shared<Call>();
+    Item item;
+    item.key = "probe/" + std::to_string(std::bit_cast<uintptr_t>(store.get()));
+    if (operation == Operation::put) item.payload = call->payload;
+    if (operation == Operation::get) item.target = call->target;
+    std::future<ItemResult> result = call->result.get_future();
+    store->submit(operation, {item}, [call](std::vector<ItemResult> results) {
+      call->result.set_value(std::move(results.front()));
+    });
+    const auto limit = store->deadline(operation, {item}) + stranded_after_;
+    if (result.wait_until(limit) != std::future_status::ready) return std::nullopt;
+    return result.get();
+  }
+
   Problems& problems_;
+  const milliseconds stranded_after_;
   Stage stage_;
   Model plain_{"plain", kKeys};
   Model hashed_{kHashedSet, kKeys};
@@ -208,15 +230,14 @@ Report run_and_count(const Plan& plan) {
 std::string text_of(const Report& report) {
   constexpr const char* kNames[] = {"load", "store", "lookup", "remove", "touch"};
   const Counts& counts = report.counts;
-  std::string text = std::to_string(report.events) + " of " +
-                     std::to_string(report.events_planned) + " events, " +
-                     std::to_string(report.calms) + " calms, " +
-                     std::to_string(static_cast<int>(report.seconds * 10)) + " tenths of seconds, " +
-                     std::to_string(counts.batches) + " batches, " +
-                     std::to_string(counts.calm_checks) + " keys by the strict rules, latest " +
-                     std::to_string(counts.late_ms_max) + " ms behind its deadline, " +
-                     std::to_string(counts.opened) + " stores opened, " +
-                     std::to_string(counts.not_opened) + " not\n";
+  std::string text =
+      std::to_string(report.events) + " of " + std::to_string(report.events_planned) + " events, " +
+      std::to_string(report.calms) + " calms, " +
+      std::to_string(static_cast<int>(report.seconds * 10)) + " tenths of seconds, " +
+      std::to_string(counts.batches) + " batches, " + std::to_string(counts.calm_checks) +
+      " keys by the strict rules, latest " + std::to_string(counts.late_ms_max) +
+      " ms behind its deadline, " + std::to_string(counts.opened) + " stores opened, " +
+      std::to_string(counts.not_opened) + " not\n";
   for (size_t i = 0; i < kOperations; ++i) {
     if (counts.hits[i] + counts.misses[i] + counts.errors[i] == 0) continue;
     text += std::string("  ") + kNames[i] + ": " + std::to_string(counts.hits[i]) + " hits, " +
@@ -226,8 +247,8 @@ std::string text_of(const Report& report) {
   text += "  errors:";
   for (size_t i = 0; i < kCodes; ++i) {
     if (counts.codes[i] == 0) continue;
-    text += " " + std::string(code_name(static_cast<Code>(i))) + " " +
-            std::to_string(counts.codes[i]);
+    text +=
+        " " + std::string(code_name(static_cast<Code>(i))) + " " + std::to_string(counts.codes[i]);
   }
   text += "\n";
   for (const std::string& problem : report.problems) text += "  PROBLEM: " + problem + "\n";

@@ -61,9 +61,7 @@ class Maker {
     const uint64_t step = 1 + random_.below(nodes_ - 1);
     return static_cast<int>((static_cast<uint64_t>(node) + step) % nodes_);
   }
-  int64_t ms(uint64_t from, uint64_t to) {
-    return static_cast<int64_t>(random_.between(from, to));
-  }
+  int64_t ms(uint64_t from, uint64_t to) { return static_cast<int64_t>(random_.between(from, to)); }
 
   Event& add(int64_t at, Kind kind, int node) {
     Event& event = events_.emplace_back();

@@ -15,7 +15,7 @@ using std::chrono::steady_clock;
 using testing::kSlowness;
 
 // What clients have given up is executed by then, or never: longer than any injected delay.
-constexpr milliseconds kDrainTime{600 * kSlowness};
+constexpr milliseconds kDrainTime{450 + 150 * kSlowness};
 constexpr milliseconds kStep{20};
 // Requests that are larger than what is left go alone.
 constexpr uint64_t kInFlightSlack = 1 << 20;

@@ -4,6 +4,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <future>
 #include <mutex>
 #include <utility>
 
@@ -53,14 +54,14 @@ Worker::Worker(Profile profile, uint64_t seed, Stage& stage, Model& model, Probl
 
 Worker::~Worker() {
   stop();
+  join();
 }
 
 void Worker::start() {
   thread_ = std::thread([this] { run(); });
 }
 
-void Worker::stop() {
-  stopping_ = true;
+void Worker::join() {
   if (thread_.joinable()) thread_.join();
 }
 
@@ -92,8 +93,14 @@ bool Worker::open() {
 void Worker::close() {
   if (!connector_) return;
   stage_.leave(connector_->store().get());
-  if (stranded_) return abandon();
-  connector_->close();
+  if (stranded_) return abandon({});
+  std::future<void> closed =
+      std::async(std::launch::async, [connector = connector_.get()] { connector->close(); });
+  if (closed.wait_for(profile_.stranded_after) != std::future_status::ready) {
+    stranded_ = true;
+    problem("close() does not return: a batch is stranded");
+    return abandon(std::move(closed));
+  }
   drain(true);
   for (Slot& slot : slots_) {
     if (slot.id) problem("batch " + std::to_string(*slot.id) + " did not end by close()");
@@ -103,12 +110,16 @@ void Worker::close() {
 }
 
 /// A connector waits for all its batches; one that lost a batch is left alone with its memory.
-void Worker::abandon() {
-  using Abandoned = std::pair<std::unique_ptr<Connector>, std::array<Slot, kSlots>>;
+void Worker::abandon(std::future<void> closed) {
+  struct Abandoned {
+    std::unique_ptr<Connector> connector;
+    std::array<Slot, kSlots> slots;
+    std::future<void> closed;
+  };
   static std::mutex mutex;
-  static auto& graveyard = *new std::vector<std::unique_ptr<Abandoned>>;
+  static auto& graveyard = *new std::vector<Abandoned>;
   const std::scoped_lock lock(mutex);
-  graveyard.push_back(std::make_unique<Abandoned>(std::move(connector_), std::move(slots_)));
+  graveyard.push_back({std::move(connector_), std::move(slots_), std::move(closed)});
 }
 
 size_t Worker::open_slots() const {
@@ -277,7 +288,9 @@ void Worker::check_time(const Slot& slot, bool closing) {
   const auto late = duration_cast<milliseconds>(now - slot.deadline);
   counts_.late_ms_max = std::max(counts_.late_ms_max, static_cast<uint64_t>(late.count()));
   if (late < kMargin) return;
-  if (late < profile_.stranded_after && !testing::LagMeter::instance().was_calm_since(slot.submitted)) return;
+  if (late < profile_.stranded_after &&
+      !testing::LagMeter::instance().was_calm_since(slot.submitted))
+    return;
   problem("a batch of operation " + std::to_string(index_of(slot.operation)) + " ended " +
           std::to_string(late.count()) + " ms after its deadline");
 }

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <optional>
@@ -61,9 +62,10 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
 
   void start();
-  /// Ends all batches, closes the store and joins.
-  void stop();
-  [[nodiscard]] const Counts& counts() const { return counts_; }  // after stop()
+  /// Tells it to end all batches and to close the store.
+  void stop() { stopping_ = true; }
+  void join();
+  [[nodiscard]] const Counts& counts() const { return counts_; }  // after join()
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -84,7 +86,7 @@ class Worker {
   void run();
   bool open();
   void close();
-  void abandon();
+  void abandon(std::future<void> closed);
   void submit_something(Slot& slot);
   void choose_keys(uint64_t max);
   Item prepare(Slot& slot, size_t index, size_t key);
