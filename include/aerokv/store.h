@@ -73,6 +73,8 @@ struct StoreOptions {
   std::chrono::milliseconds request_timeout{150};  ///< silence after which a read turns elsewhere
   std::chrono::milliseconds write_request_timeout{1000};
   std::chrono::milliseconds connect_timeout{1000};
+  /// open() goes on trying for so long while the cluster is away; 0 = it fails after two rounds.
+  std::chrono::milliseconds start_timeout{0};
   std::chrono::milliseconds tend_interval{1000};
 };
 
@@ -229,7 +231,7 @@ struct NodeAnswer {
 class Store {
  public:
   /// Connects, asks all nodes for their limits and checks the TTL rules. Blocks for at most about
-  /// three times `connect_timeout`.
+  /// three times `connect_timeout`, and `start_timeout` if no node answers.
   /// Errors: invalid (an option, named), unavailable (no node), denied (login, namespace, TTL).
   static Result<std::unique_ptr<Store>> open(StoreOptions options);
 

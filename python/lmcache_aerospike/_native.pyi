@@ -135,7 +135,7 @@ class Connector:
     """
 
     def __init__(self, options: dict[str, Any] | Store) -> None:
-        """Connect to a cluster; waits for about twice `connect_timeout_ms` at most.
+        """Connect; waits for about twice `connect_timeout_ms`, or for `start_timeout_ms`.
 
         Given a Store instead, share it, with its counters, at once. Closing the store then ends
         the open batches of this connector; closing this connector waits for its own batches.
@@ -218,7 +218,7 @@ class Store:
     """
 
     def __init__(self, options: dict[str, Any]) -> None:
-        """Connect to a cluster; waits for about twice `connect_timeout_ms` at most."""
+        """Connect; waits for about twice `connect_timeout_ms`, or for `start_timeout_ms`."""
 
     def get(self, key: str) -> bytes | None:
         """Load an object of unknown size. One larger than a record costs a second request."""

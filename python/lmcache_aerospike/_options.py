@@ -272,6 +272,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
     ),
     _ms("write_request_timeout_ms", 1000, "The same for one request of a store."),
     _ms("connect_timeout_ms", 1000, "To open a connection; the start takes about twice as long."),
+    Option(
+        "start_timeout_ms",
+        "whole number",
+        0,
+        "How long a start waits for a cluster that is away; 0 = it fails after two rounds, with "
+        "the reason of every seed. A refused login is no reason to wait.",
+        "ms",
+        0,
+        _MS_MAX,
+    ),
     _ms("tend_interval_ms", 1000, "Between two looks at the state of the cluster."),
     Option(
         "num_io_threads",

@@ -41,6 +41,7 @@ _OF_THE_ENGINE: Final = (
     "max_connections_per_node",
     "max_bytes_in_flight",
     "connect_timeout_ms",
+    "start_timeout_ms",
     "request_timeout_ms",
     "write_request_timeout_ms",
     "tend_interval_ms",

@@ -83,6 +83,7 @@ StoreOptions read_options(const nb::dict& fields, std::optional<SerdeConfig>& se
   reader.take_duration("request_timeout_ms", out.request_timeout);
   reader.take_duration("write_request_timeout_ms", out.write_request_timeout);
   reader.take_duration("connect_timeout_ms", out.connect_timeout);
+  reader.take_duration("start_timeout_ms", out.start_timeout);
   reader.take_duration("tend_interval_ms", out.tend_interval);
   if (const nb::object dict = reader.take("serde"); !dict.is_none()) {
     serde = read_serde_config(dict, "serde");

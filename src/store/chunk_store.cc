@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <thread>
 
 #include "store/discovery.h"
 #include "store/key_batches.h"
@@ -90,6 +91,7 @@ Result<client::ClientOptions> client_options(const StoreOptions& options) {
   out.connections_per_node_max = options.max_connections_per_node;
   out.bytes_in_flight_max = options.max_bytes_in_flight;
   out.connect_timeout = options.connect_timeout;
+  out.start_timeout = options.start_timeout;
   out.read_attempt_timeout = options.request_timeout;
   out.write_attempt_timeout = options.write_request_timeout;
   out.tend_interval = options.tend_interval;
@@ -118,8 +120,15 @@ Status check(const StoreOptions& options) {
   for (const auto& [name, value] : times) {
     if (value.count() < 1) return {Code::invalid, std::string(name) + ": expected at least 1"};
   }
+  if (options.start_timeout.count() < 0) return {Code::invalid, "start_timeout_ms: negative"};
   if (options.max_bytes_in_flight < 1) return {Code::invalid, "max_bytes_in_flight: expected > 0"};
   return {};
+}
+
+constexpr milliseconds kStartPause{100};
+
+bool is_away(const Status& error) {
+  return error.code() == Code::unavailable || error.code() == Code::timeout;
 }
 
 }  // namespace
@@ -130,10 +139,16 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(StoreOptions options) {
   if (!client_opts) return client_opts.error();
   wipe(options.password);
   wipe(options.tls.key_password);
+  const TimePoint give_up = SteadyClock::now() + options.start_timeout;
   Result<std::unique_ptr<client::Client>> client = client::Client::connect(*client_opts);
   wipe(client_opts->tls.key_password);
   if (!client) return client.error();
   Result<std::shared_ptr<const NamespaceLimits>> limits = discover_limits(**client, options);
+  // Nodes that answered a moment ago may be away again: a cluster that starts is restless.
+  while (!limits && is_away(limits.error()) && SteadyClock::now() < give_up) {
+    std::this_thread::sleep_for(kStartPause);
+    limits = discover_limits(**client, options);
+  }
   if (!limits) return limits.error();
   auto context = std::make_shared<Context>();
   context->options = std::move(options);
@@ -350,8 +365,8 @@ StoreStats ChunkStore::stats() const {
   if (context_->client->is_closed()) return stats;
   for (const client::NodePtr& node : context_->client->map()->nodes) {
     stats.nodes.push_back({node->name(), node->endpoint().to_string(), node->is_suspect(),
-                           read(node->requests), read(node->failures),
-                           read(node->connections_open), node->stores.bytes()});
+                           read(node->requests), read(node->failures), read(node->connections_open),
+                           node->stores.bytes()});
   }
   return stats;
 }
