@@ -50,12 +50,14 @@ StoreWindow::Ticket StoreWindow::begin(uint64_t bytes, TimePoint now) {
 
 void StoreWindow::answered(uint64_t bytes, const Ticket& ticket, TimePoint now) {
   const Duration took = std::max<Duration>(now - ticket.sent_at, Duration(1));
+  // Neither before it nor behind it: who came later has shared the network with it.
+  const bool is_quiet = ticket.is_quiet && under_way() <= kBytesMin + bytes;
   const std::scoped_lock lock(mutex_);
   Duration& usual = usual_[std::min<size_t>(std::bit_width(bytes), usual_.size() - 1)];
-  note_time(took, ticket.is_quiet, usual);
+  note_time(took, is_quiet, usual);
   const int64_t quiet_until = quiet_until_.load(std::memory_order_relaxed);
   if (ticks(now) < quiet_until) {
-    if (ticket.is_quiet && ++quiet_answers_ >= kQuietAnswers) quiet_until_.store(0);
+    if (is_quiet && ++quiet_answers_ >= kQuietAnswers) quiet_until_.store(0);
     return;
   }
   if (now >= next_quiet_) {
