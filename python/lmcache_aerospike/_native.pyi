@@ -375,7 +375,7 @@ class DevServer:
         spare_nodes: int = ...,
         replication: int = ...,
         namespaces: Sequence[dict[str, Any]] | None = ...,
-        users: Sequence[dict[str, Any]] | None = ...,
+        users: Sequence[dict[str, Any] | str] | None = ...,
         session_ttl_s: int = ...,
         node_ids: Sequence[str] | None = ...,
         cluster_name: str = ...,
@@ -388,6 +388,8 @@ class DevServer:
         racks: Sequence[int] | None = ...,
         advertised_host: str = ...,
         alternate_host: str = ...,
+        tls: dict[str, Any] | None = ...,
+        clear_port: bool = ...,
     ) -> None:
         """Start it.
 
@@ -399,7 +401,8 @@ class DevServer:
             replication: Copies of each record.
             namespaces: Dicts with name, size_bytes, nsup_period_s, max_record_bytes,
                 default_ttl_s, allow_ttl_without_nsup.
-            users: Dicts with name, password, can_read, can_write.
+            users: Dicts with name, password, roles (names), login (internal, external, pki),
+                read_quota, write_quota; or texts as the option `--user` takes them.
             session_ttl_s: Life of a login.
             node_ids: One hexadecimal name for each node.
             cluster_name: As nodes report it.
@@ -412,11 +415,19 @@ class DevServer:
             racks: Rack of each node, the spare ones included; copies go to different racks first.
             advertised_host: What nodes advertise in place of `host`.
             alternate_host: A second address of each node, bound and advertised as alternate.
+            tls: A port for TLS beside the clear one: cert_file, key_file, ca_file, crl_file,
+                key_password_file, client_certificates (none, optional, required), min_version
+                (1.2, 1.3), ciphers, cipher_suites, name (in peers lists), port (of the first node).
+            clear_port: False = TLS alone.
         """
 
     @property
     def hosts(self) -> str:
         """The nodes that run from the start, in the form of the option `hosts`."""
+
+    @property
+    def tls_hosts(self) -> str:
+        """Their addresses for TLS; empty if there are none."""
 
     @property
     def alternate_hosts(self) -> str:
@@ -459,6 +470,15 @@ class DevServer:
     def set_rack(self, node: int, rack: int) -> None:
         """Move a node to another rack."""
 
+    def set_user(self, user: dict[str, Any] | str) -> None:
+        """Add a user, or give one another password and other rights, at once."""
+
+    def drop_user(self, name: str) -> None:
+        """Drop a user; its sessions end."""
+
+    def expire_sessions(self) -> None:
+        """End all sessions, as if their time was over."""
+
     def control(self, line: str) -> None:
         """Carry out a command of `lmcache-aerospike serve --control`."""
 
@@ -498,6 +518,23 @@ class DevServer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None: ...
+
+class CertificateFiles(TypedDict):
+    """Paths of PEM files."""
+
+    ca_file: str
+    server_cert: str
+    server_key: str
+    clients: dict[str, tuple[str, str]]
+
+def make_certificates(folder: str, server_name: str, clients: Sequence[str]) -> CertificateFiles:
+    """Make an authority of the moment and certificates that it signs, to try TLS with.
+
+    Args:
+        folder: Made if it is not there; files of the same names are replaced.
+        server_name: Of the server's certificate, the option `tls_name` of clients.
+        clients: Common names of certificates for clients.
+    """
 
 class Serializer:
     """Turns a tensor into bytes. Immutable, thread-safe; calls release the GIL.

@@ -3,6 +3,6 @@
 
 from __future__ import annotations
 
-from lmcache_aerospike._native import DevServer
+from lmcache_aerospike._native import DevServer, make_certificates
 
-__all__ = ["DevServer"]
+__all__ = ["DevServer", "make_certificates"]

@@ -4,6 +4,7 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cmath>
 #include <memory>
@@ -16,8 +17,10 @@
 #include "bindings/fork_guard.h"
 #include "bindings/gil.h"
 #include "bindings/option_reader.h"
+#include "devserver/certificates.h"
 #include "devserver/cluster.h"
 #include "devserver/control.h"
+#include "devserver/setup.h"
 
 namespace aerokv::bindings {
 namespace {
@@ -39,13 +42,58 @@ devserver::NamespaceOptions read_namespace(const nb::dict& fields) {
   return out;
 }
 
-devserver::UserOptions read_user(const nb::dict& fields) {
+// A dict, or the text that the option --user takes.
+devserver::UserOptions read_user(nb::handle value) {
+  if (nb::isinstance<nb::str>(value)) {
+    auto user = devserver::parse_user(nb::cast<std::string>(value));
+    if (!user) raise(user.error().with_context("--user"));
+    return std::move(user).value();
+  }
   devserver::UserOptions out;
-  OptionReader reader(fields, "user option");
+  OptionReader reader(nb::cast<nb::dict>(value), "user option");
   reader.take_text("name", out.name);
   reader.take_text("password", out.password);
-  reader.take_flag("can_read", out.can_read);
-  reader.take_flag("can_write", out.can_write);
+  if (const nb::object list = reader.take("roles"); !list.is_none()) {
+    out.roles = 0;
+    for (const nb::handle entry : list) {
+      const auto name = nb::cast<std::string>(entry);
+      const auto role = devserver::role_from_name(name);
+      if (!role) reader.fail("roles", "'" + name + "'", "names of roles");
+      out.roles |= devserver::mask_of(*role);
+    }
+  }
+  reader.take_choice("login", out.login,
+                     std::array<std::pair<std::string_view, devserver::Login>, 3>{
+                         {{"internal", devserver::Login::internal},
+                          {"external", devserver::Login::external},
+                          {"pki", devserver::Login::pki}}});
+  reader.take_number("read_quota", out.read_quota);
+  reader.take_number("write_quota", out.write_quota);
+  reader.finish();
+  return out;
+}
+
+devserver::ServerTls read_tls(const nb::dict& fields) {
+  devserver::ServerTls out;
+  OptionReader reader(fields, "tls option");
+  out.options.enable = true;
+  reader.take_text("cert_file", out.options.cert_file);
+  reader.take_text("key_file", out.options.key_file);
+  reader.take_text("ca_file", out.options.ca_file);
+  reader.take_text("crl_file", out.options.crl_file);
+  reader.take_text("key_password_file", out.options.key_password_file);
+  reader.take_text("ciphers", out.options.ciphers);
+  reader.take_text("cipher_suites", out.options.cipher_suites);
+  reader.take_choice("min_version", out.options.min_version,
+                     std::array<std::pair<std::string_view, TlsVersion>, 2>{
+                         {{"1.2", TlsVersion::v1_2}, {"1.3", TlsVersion::v1_3}}});
+  reader.take_choice("client_certificates", out.client_certificates,
+                     std::array<std::pair<std::string_view, TlsClientCertificate>, 3>{
+                         {{"none", TlsClientCertificate::ignored},
+                          {"optional", TlsClientCertificate::optional},
+                          {"required", TlsClientCertificate::required}}});
+  reader.take_text("name", out.name);
+  reader.take_number("port", out.port);
   reader.finish();
   return out;
 }
@@ -76,7 +124,7 @@ devserver::Options read_options(const nb::dict& fields) {
       out.namespaces.push_back(read_namespace(nb::cast<nb::dict>(entry)));
   }
   if (const nb::object list = reader.take("users"); !list.is_none()) {
-    for (const nb::handle entry : list) out.users.push_back(read_user(nb::cast<nb::dict>(entry)));
+    for (const nb::handle entry : list) out.users.push_back(read_user(entry));
   }
   reader.take_duration("session_ttl_s", out.session_ttl);
   if (const nb::object list = reader.take("node_ids"); !list.is_none()) {
@@ -93,6 +141,10 @@ devserver::Options read_options(const nb::dict& fields) {
   }
   reader.take_text("advertised_host", out.advertised_host);
   reader.take_text("alternate_host", out.alternate_host);
+  if (const nb::object tls = reader.take("tls"); !tls.is_none()) {
+    out.tls = read_tls(nb::cast<nb::dict>(tls));
+  }
+  reader.take_flag("clear_port", out.clear_port);
   if (const nb::object timing = reader.take("timing"); !timing.is_none()) {
     out.timing = read_timing(nb::cast<nb::dict>(timing));
   }
@@ -362,6 +414,22 @@ void bind_conditions(nb::class_<PyDevServer>& type) {
       },
       nb::arg("node"), nb::arg("rack"), "Move a node to another rack.");
   type.def(
+      "set_user",
+      [](PyDevServer& self, nb::handle user) {
+        const devserver::UserOptions options = read_user(user);
+        self.wait([&](DevServer& server) { return server.set_user(options); });
+      },
+      nb::arg("user"), "Add a user, or give one another password and other rights.");
+  type.def(
+      "drop_user",
+      [](PyDevServer& self, const std::string& name) {
+        self.wait([&](DevServer& server) { return server.drop_user(name); });
+      },
+      nb::arg("name"), "Drop a user; its sessions end.");
+  type.def(
+      "expire_sessions", [](PyDevServer& self) { self.server().expire_sessions(); },
+      "End all sessions.");
+  type.def(
       "control",
       [](PyDevServer& self, const std::string& line) {
         self.wait([&](DevServer& server) { return devserver::control(server, line); });
@@ -393,9 +461,27 @@ void bind_faults(nb::class_<PyDevServer>& type) {
       "Wait until a fault was applied `count` times.");
 }
 
+nb::dict make_certificates(const std::string& folder, const std::string& server_name,
+                           const std::vector<std::string>& clients) {
+  const auto made = devserver::make_certificates(folder, server_name, clients);
+  if (!made) raise(made.error());
+  nb::dict out;
+  out["ca_file"] = made->ca_file;
+  out["server_cert"] = made->server_cert;
+  out["server_key"] = made->server_key;
+  nb::dict pairs;
+  for (const auto& client : made->clients) {
+    pairs[client.name.c_str()] = nb::make_tuple(client.cert, client.key);
+  }
+  out["clients"] = pairs;
+  return out;
+}
+
 }  // namespace
 
 void bind_devserver(nb::module_& module) {
+  module.def("make_certificates", &make_certificates, nb::arg("folder"), nb::arg("server_name"),
+             nb::arg("clients"), "Make an authority and what it signs, to try TLS with.");
   nb::class_<PyDevServer> type(module, kName,
                                "An Aerospike-compatible server in this process, for tests.");
   type.def(
@@ -409,6 +495,10 @@ void bind_devserver(nb::module_& module) {
       "hosts",
       [](PyDevServer& self) { return hosts_text(self.server().endpoints(), self.nodes()); },
       "Those that run from the start, as the option `hosts` takes them.");
+  type.def_prop_ro(
+      "tls_hosts",
+      [](PyDevServer& self) { return hosts_text(self.server().tls_endpoints(), self.nodes()); },
+      "Their addresses for TLS.");
   type.def_prop_ro(
       "alternate_hosts",
       [](PyDevServer& self) {

@@ -142,7 +142,7 @@ Result<UserOptions> parse_user(std::string_view text) {
   if (const auto roles = take_last(text, roles_from_names)) user.roles = *roles;
   const size_t colon = text.find(':');
   if (colon == std::string_view::npos || colon == 0) {
-    return Status(Code::invalid, "user: expected name:password[:role[+role][:login]]");
+    return Status(Code::invalid, "expected name:password[:role[+role]][:login]");
   }
   user.name = text.substr(0, colon);
   user.password = text.substr(colon + 1);

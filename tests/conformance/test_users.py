@@ -15,8 +15,8 @@ from lmcache_aerospike.errors import AerospikeConnectorError, AerospikeDeniedErr
 
 USERS = [
     {"name": "writer", "password": "writers-secret"},
-    {"name": "reader", "password": "readers-secret", "can_write": False},
-    {"name": "nobody", "password": "nobodys-secret", "can_read": False, "can_write": False},
+    {"name": "reader", "password": "readers-secret", "roles": ["read"]},
+    {"name": "nobody", "password": "nobodys-secret", "roles": []},
 ]
 MIB = 1 << 20
 

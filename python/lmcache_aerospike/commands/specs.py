@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads the small languages of the command line: sizes, namespaces, users, faults."""
+"""Reads the small languages of the command line: sizes, namespaces, racks, faults."""
 
 from __future__ import annotations
 
@@ -51,17 +51,15 @@ def parse_bytes(option: str, text: str) -> int:
         raise AerospikeConfigError(msg) from None
 
 
-def parse_user(text: str) -> dict[str, Any]:
-    """A user of the development server from "name:password[:read|:write]"."""
-    name, colon, password = text.partition(":")
-    if not name or not colon:
-        msg = "--user: expected name:password[:read|:write]"
-        raise AerospikeConfigError(msg)
-    user: dict[str, Any] = {"name": name, "password": password}
-    for right, other in (("read", "can_write"), ("write", "can_read")):
-        if password.endswith(":" + right):
-            user.update({"password": password.removesuffix(":" + right), other: False})
-    return user
+def parse_racks(text: str) -> list[int] | None:
+    """The rack of each node from "1,1,2"; None for the empty text."""
+    if not text:
+        return None
+    try:
+        return [int(item) for item in text.split(",")]
+    except ValueError:
+        msg = f"--racks: '{text}', expected numbers joined with ','"
+        raise AerospikeConfigError(msg) from None
 
 
 def parse_fault(text: str) -> dict[str, Any]:
