@@ -38,6 +38,8 @@ class Command : public wire::ReplySink {
     /// whether the caller could ask another node, which makes it less so.
     uint32_t earlier_attempts = 0;
     bool has_alternative = false;
+    /// It counts against the retry budget, for whose turn it waits.
+    bool is_budgeted = false;
   };
 
   /// A request as it leaves: `head` first, then `payload` from where it lies.

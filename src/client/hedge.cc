@@ -66,7 +66,7 @@ bool IoLoop::drop_leg(Command& command, const Connection* connection) {
 
 /// Asks second replicas for what is later than most answers of its node.
 void IoLoop::hedge_late_reads(TimePoint now) {
-  if (lagged_at_ == now || !map_) return;  // late ourselves
+  if (overslept_at_ == now || !map_) return;  // late ourselves
   std::vector<std::pair<Connection*, Command*>> late;
   for (auto& [key, pool] : pools_) {
     if (!is_read_lane(pool.lane)) continue;

@@ -99,9 +99,13 @@ void IoLoop::set_map(std::shared_ptr<const ClusterMap> map) {
 void IoLoop::run() {
   std::array<epoll_event, kEventsMax> events;
   while (true) {
-    const int count =
-        ::epoll_wait(epoll_.get(), events.data(), kEventsMax, wait_ms(SteadyClock::now()));
+    const TimePoint before = SteadyClock::now();
+    const int wait = wait_ms(before);
+    const int count = ::epoll_wait(epoll_.get(), events.data(), kEventsMax, wait);
     const TimePoint now = SteadyClock::now();
+    if (now - before > milliseconds(wait) + kOwnLag || before - turned_at_ > kOwnLag) {
+      overslept_at_ = now;
+    }
     if (now - turned_at_ > kOwnLag) lagged_at_ = now;
     turned_at_ = now;
     bool woken = false;
@@ -166,6 +170,12 @@ void IoLoop::take_inbox(TimePoint now) {
     ++command_count_;
     command->begin(spread_++);
     next_deadline_ = std::min(next_deadline_, command->plan.deadline);
+    if (command->plan.is_budgeted) {
+      if (const Duration turn = retry_budget_.reserve(now); turn > Duration::zero()) {
+        delayed_.push({std::min(now + turn, command->plan.deadline), command});
+        continue;
+      }
+    }
     route(command, now);
   }
 }

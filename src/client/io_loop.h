@@ -161,7 +161,9 @@ class IoLoop final : private HedgeLeg::Referee {
   bool turn_was_cut_ = false;  // some store has room and waits for its turn
   uint32_t spread_ = 0;
   TimePoint turned_at_{};
-  TimePoint lagged_at_{};
+  TimePoint lagged_at_{};     // we had not looked for some milliseconds
+  TimePoint overslept_at_{};  // for longer than we wanted
+  TimePoint checked_at_{};
   TimePoint next_check_{};
   TimePoint next_deadline_ = TimePoint::max();  // nothing here has an earlier one
   bool any_suspect_ = false;

@@ -48,6 +48,10 @@ void Tender::begin(Contact& contact) {
 void Tender::reconnect(Contact& contact) {
   contact.is_reused = false;
   contact.step = Contact::Step::connecting;
+  {
+    const std::scoped_lock lock(mutex_);
+    if (!ready_) seed_errors_.try_emplace(contact.label(), Code::unavailable, "no answer yet");
+  }
   Status status = find_addresses(contact);
   connect_next(contact, std::move(status));
 }

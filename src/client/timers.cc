@@ -12,6 +12,8 @@ constexpr milliseconds kCheckInterval{1};
 constexpr std::chrono::seconds kTrimInterval{1};
 constexpr std::chrono::seconds kExtraConnectionTtl{2};
 constexpr int kTickMs = 5;
+// However late we are ourselves, after this time silence counts.
+constexpr milliseconds kUncheckedMax{50};
 constexpr int kProbeTickMs = 20;
 
 // A connection to a node that answers on others may be silent this many times as long.
@@ -41,7 +43,10 @@ void IoLoop::check_time(TimePoint now) {
   if (now < next_check_) return;
   next_check_ = now + kCheckInterval;
   // Silence proves nothing while we have not looked ourselves.
-  if (lagged_at_ != now) check_connections(now);
+  if (overslept_at_ != now || now - checked_at_ > kUncheckedMax) {
+    checked_at_ = now;
+    check_connections(now);
+  }
   if (options_.hedge_reads && command_count_ > 0) hedge_late_reads(now);
   leave_suspects(now);
   if (now >= next_trim_) {
@@ -71,9 +76,8 @@ std::optional<Fault> IoLoop::fault_of_time(Pool& pool, const Connection& connect
                                            TimePoint now) const {
   const Duration silent = now - connection.last_progress();
   if (!connection.is_ready()) {
-    const Duration limit =
-        std::min<Duration>(options_.connect_timeout,
-                           options_.read_attempt_timeout * (options_.tls.enable ? 2 : 1));
+    const Duration limit = std::min<Duration>(
+        options_.connect_timeout, options_.read_attempt_timeout * (options_.tls.enable ? 2 : 1));
     if (silent <= limit) return std::nullopt;
     return Fault{FaultKind::connect_timeout, {Code::timeout, "no connection in time"}};
   }

@@ -4,17 +4,25 @@
 #include <algorithm>
 #include <map>
 
+#include "client/faults.h"
+
 namespace aerokv::store {
 namespace {
 
-constexpr uint32_t kAttemptsMax = 3;  // that follow each other at once
 constexpr milliseconds kMapPause{25};
 constexpr uint8_t kBatchFlags = wire::BatchEncoder::kInlineMemory | wire::BatchEncoder::kAnswerAll |
                                 wire::BatchEncoder::kReportFailing;
 
 class NodeRows;
 
-/// All rows of one batch and their way through several waves of messages.
+/// A row that may be asked again, and why.
+struct FailedRow {
+  uint32_t index = 0;
+  client::FaultKind kind{};
+};
+
+/// All rows of one batch and their way through one or more messages each. The rows of a message
+/// that failed go on at once: they do not wait for what other nodes have to say.
 class Run : public std::enable_shared_from_this<Run> {
  public:
   Run(client::Client& client, const RowBatch::Template& form, std::vector<RowBatch::Row> rows,
@@ -23,6 +31,7 @@ class Run : public std::enable_shared_from_this<Run> {
         form_(form),
         rows_(std::move(rows)),
         results_(rows_.size()),
+        in_doubt_(rows_.size(), 0),
         deadline_(deadline),
         done_(std::move(done)),
         read_op_(wire::BinOp::read(form.bin)),
@@ -31,8 +40,7 @@ class Run : public std::enable_shared_from_this<Run> {
   void start() {
     std::vector<uint32_t> all(rows_.size());
     for (uint32_t i = 0; i < all.size(); ++i) all[i] = i;
-    if (all.empty()) return finish();
-    send(all, 0);
+    send({all, 0, false});
   }
 
   [[nodiscard]] bool is_write() const {
@@ -63,58 +71,119 @@ class Run : public std::enable_shared_from_this<Run> {
   RowResult& result(uint32_t index) { return results_[index]; }
   [[nodiscard]] TimePoint deadline() const { return deadline_; }
 
+  /// A write of the row may have been applied.
+  void note_doubt(uint32_t index) { in_doubt_[index] = 1; }
+
   /// One message ended; `failed` rows may be asked again.
-  void message_done(std::vector<uint32_t> failed, uint32_t attempt) {
-    std::vector<uint32_t> again;
-    {
-      const std::scoped_lock lock(mutex_);
-      failed_.insert(failed_.end(), failed.begin(), failed.end());
-      if (--messages_left_ > 0) return;
-      again.swap(failed_);
-    }
-    if (again.empty() || SteadyClock::now() >= deadline_) return finish();
-    if (attempt + 1 < kAttemptsMax) {
-      client_.refresh_soon();
-      return send(again, attempt + 1);
-    }
-    if (!awaits_map(again)) return finish();
-    client_.refresh_soon();
-    client_.post([self = shared_from_this(), again, attempt] { self->send(again, attempt + 1); },
-                 SteadyClock::now() + kMapPause);
+  void message_done(const std::vector<FailedRow>& failed, uint32_t attempt) {
+    schedule(failed, attempt);
+    release();
   }
 
  private:
-  /// True while the owners of some rows cannot be reached, but the cluster lives and will soon name
-  /// others.
-  bool awaits_map(const std::vector<uint32_t>& failed) {
+  /// Rows that are sent together.
+  struct Wave {
+    std::vector<uint32_t> indices;
+    uint32_t attempt = 0;
+    bool is_budgeted = false;
+  };
+
+  /// Sends what may go on, by the rules of its faults: some at once, some after a pause.
+  void schedule(const std::vector<FailedRow>& failed, uint32_t attempt) {
+    if (failed.empty()) return;
     const TimePoint now = SteadyClock::now();
-    if (first_failure_ == TimePoint{}) first_failure_ = now;
-    const client::ClientOptions& options = client_.options();
-    return now - first_failure_ < options.read_attempts_max * options.read_attempt_timeout &&
-           std::any_of(
-               failed.begin(), failed.end(),
-               [this](uint32_t index) {
-                 return results_[index].status.code() == Code::unavailable;
-               }) &&
-           client_.has_healthy_node();
+    const std::shared_ptr<const client::ClusterMap> map = client_.map();
+    const bool awaits_map = note_failure(now) && client_.has_healthy_node();
+    const auto attempts_max = static_cast<uint32_t>(client_.options().read_attempts_max);
+    std::map<std::pair<TimePoint, bool>, Wave> waves;
+    const Duration pause = next_pause(attempt + 1);
+    bool wakes_tend = false;
+    for (const FailedRow& row : failed) {
+      const client::FaultRule& rule = client::rule_of(row.kind);
+      const client::Next next = is_write() ? rule.write : rule.read;
+      RowResult& result = results_[row.index];
+      wakes_tend |= rule.wakes_tend;
+      if (next == client::Next::give_up) continue;
+      const bool waits_for_map = attempt + 1 >= attempts_max && !is_write();
+      if (waits_for_map && !(awaits_map && result.status.code() == Code::unavailable)) continue;
+      const client::NodePtr target = next_node(*map, row.index, attempt + 1);
+      const bool is_other = target && target != result.node && !target->is_suspect();
+      const bool is_at_once = next == client::Next::elsewhere && is_other && !waits_for_map;
+      const Duration wait = waits_for_map ? Duration(kMapPause)
+                            : is_at_once  ? Duration::zero()
+                                          : pause;
+      if (now + wait >= deadline_) continue;
+      const bool is_shift = is_other && result.node && result.node->is_suspect();
+      Wave& wave = waves[{now + wait, rule.is_budgeted && !is_shift}];
+      wave.indices.push_back(row.index);
+    }
+    if (wakes_tend) client_.refresh_soon();
+    {
+      const std::scoped_lock lock(mutex_);
+      left_ += waves.size();
+    }
+    for (auto& [key, wave] : waves) {
+      wave.attempt = attempt + 1;
+      wave.is_budgeted = key.second;
+      if (key.first <= now) {
+        send(wave);
+      } else {
+        client_.post([self = shared_from_this(), later = std::move(wave)] { self->send(later); },
+                     key.first);
+      }
+    }
   }
 
-  void send(const std::vector<uint32_t>& indices, uint32_t attempt);
-  void finish() { done_(std::move(results_)); }
+  /// True while the owners of rows that cannot be reached may be replaced by a new map.
+  bool note_failure(TimePoint now) {
+    const client::ClientOptions& options = client_.options();
+    const std::scoped_lock lock(mutex_);
+    if (first_failure_ == TimePoint{}) first_failure_ = now;
+    return now - first_failure_ < options.read_attempts_max * options.read_attempt_timeout;
+  }
+
+  Duration next_pause(uint32_t attempt) {
+    const std::scoped_lock lock(mutex_);
+    return client::back_off(attempt, random_state_);
+  }
+
+  [[nodiscard]] client::NodePtr next_node(const client::ClusterMap& map, uint32_t index,
+                                          uint32_t attempt) const {
+    return client_.node_for(map, wire::partition_of(rows_[index].digest), is_write(), attempt,
+                            results_[index].node.get());
+  }
+
+  void send(const Wave& wave);
+  [[nodiscard]] std::vector<client::Command*> commands_for(const Wave& wave);
+
+  /// One message or wave less; the last one ends the batch.
+  void release() {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (--left_ > 0) return;
+    }
+    for (size_t i = 0; i < results_.size(); ++i) {
+      if (in_doubt_[i] != 0 && !results_[i].status.ok()) results_[i].status.set_in_doubt(true);
+    }
+    done_(std::move(results_));
+  }
 
   client::Client& client_;
   const RowBatch::Template form_;
   const std::vector<RowBatch::Row> rows_;
-  std::vector<RowResult> results_;  // each row is written by one message at a time
+  // Each row is written by one message at a time.
+  std::vector<RowResult> results_;
+  std::vector<uint8_t> in_doubt_;
   const TimePoint deadline_;
   const RowBatch::Done done_;
   const wire::BinOp read_op_;
   const wire::BinOp touch_op_;
 
-  TimePoint first_failure_{};  // touched between two waves only
   std::mutex mutex_;
-  size_t messages_left_ = 0;      // guarded by mutex_
-  std::vector<uint32_t> failed_;  // guarded by mutex_
+  size_t left_ = 1;            // guarded by mutex_: messages and waves that are not done
+  TimePoint first_failure_{};  // guarded by mutex_
+  // guarded by mutex_; any start will do that others do not share
+  uint64_t random_state_ = reinterpret_cast<uintptr_t>(this) | 1U;
 };
 
 /// One batch message to one node.
@@ -131,6 +200,7 @@ class NodeRows final : public client::Command {
     plan.is_write = run_->is_write();
     plan.deadline = run_->deadline();
     plan.alone = attempt > 0;
+    plan.earlier_attempts = attempt;
   }
 
   Status encode(uint32_t timeout_ms, Encoded& request) override {
@@ -184,29 +254,47 @@ class NodeRows final : public client::Command {
     if (status.ok() && final_code_ != wire::result::kOk) {
       status = wire::status_from_result(final_code_, "batch");
     }
-    std::vector<uint32_t> failed;
+    std::vector<FailedRow> failed;
+    const bool is_final = status.code() == Code::closed || status.code() == Code::invalid;
+    size_t strangers = 0;  // rows that say that the node is no member of the cluster
     for (size_t i = 0; i < indices_.size(); ++i) {
       RowResult& result = run_->result(indices_[i]);
       if (!answered_[i]) {
         result = {};
         result.status =
             status.ok() ? Status(Code::protocol, "batch answer: a row is missing") : status;
-        result.status.set_in_doubt(plan.is_write);
         result.node = plan.node;
-        failed.push_back(indices_[i]);
-      } else if (wire::result_retry(result.code) != wire::Retry::never) {
+        if (plan.is_write) run_->note_doubt(indices_[i]);
+        if (!is_final) failed.push_back({indices_[i], kind_of(status)});
+      } else if (!client::is_final(result.code)) {
+        const client::FaultKind kind = client::fault_of_code(result.code);
         result.status = wire::status_from_result(result.code, "batch row");
-        failed.push_back(indices_[i]);
+        strangers += kind == client::FaultKind::not_a_member ? 1 : 0;
+        if (plan.is_write && client::rule_of(kind).doubt == client::Doubt::if_sent) {
+          run_->note_doubt(indices_[i]);
+        }
+        if (!is_final) failed.push_back({indices_[i], kind});
       }
+    }
+    if (strangers == indices_.size()) {
+      plan.node->note_failure(SteadyClock::now(), client::Blame::in_a_row,
+                              run_->result(indices_[0]).status);
     }
     const std::shared_ptr<Run> run = std::move(run_);
     const uint32_t attempt = attempt_number_;
-    const bool is_final = status.code() == Code::closed || status.code() == Code::invalid;
     delete this;
-    run->message_done(is_final ? std::vector<uint32_t>() : std::move(failed), attempt);
+    run->message_done(failed, attempt);
   }
 
  private:
+  /// Of rows without an answer. The I/O thread has told the node's breaker what the fault was.
+  static client::FaultKind kind_of(const Status& status) {
+    if (status.code() == Code::timeout) return client::FaultKind::silence;
+    if (status.code() == Code::overloaded) return client::FaultKind::overload;
+    return status.code() == Code::unavailable ? client::FaultKind::reset
+                                              : client::FaultKind::garbage;
+  }
+
   std::shared_ptr<Run> run_;
   const std::vector<uint32_t> indices_;
   std::vector<bool> answered_;
@@ -215,13 +303,11 @@ class NodeRows final : public client::Command {
   uint8_t final_code_ = 0;
 };
 
-void Run::send(const std::vector<uint32_t>& indices, uint32_t attempt) {
+std::vector<client::Command*> Run::commands_for(const Wave& wave) {
   std::map<client::NodePtr, std::vector<uint32_t>> by_node;
   const std::shared_ptr<const client::ClusterMap> map = client_.map();
-  for (const uint32_t index : indices) {
-    const uint32_t partition = wire::partition_of(rows_[index].digest);
-    by_node[client_.node_for(*map, partition, is_write(), attempt, results_[index].node.get())]
-        .push_back(index);
+  for (const uint32_t index : wave.indices) {
+    by_node[next_node(*map, index, wave.attempt)].push_back(index);
   }
   std::vector<client::Command*> commands;
   const std::shared_ptr<Run> self = shared_from_this();
@@ -240,15 +326,26 @@ void Run::send(const std::vector<uint32_t>& indices, uint32_t attempt) {
       const auto begin = rows.begin() + static_cast<std::ptrdiff_t>(from);
       const auto end =
           rows.begin() + static_cast<std::ptrdiff_t>(std::min(from + step, rows.size()));
-      commands.push_back(new NodeRows(self, node, std::vector<uint32_t>(begin, end), attempt));
+      const uint32_t partition = wire::partition_of(rows_[*begin].digest);
+      const client::NodePtr other =
+          client_.node_for(*map, partition, false, wave.attempt + 1, node.get());
+      auto* command = new NodeRows(self, node, std::vector<uint32_t>(begin, end), wave.attempt);
+      command->plan.has_alternative = !is_write() && other && other != node && !other->is_suspect();
+      command->plan.is_budgeted = wave.is_budgeted;
+      commands.push_back(command);
     }
   }
-  if (commands.empty()) return finish();
+  return commands;
+}
+
+void Run::send(const Wave& wave) {
+  const std::vector<client::Command*> commands = commands_for(wave);
   {
     const std::scoped_lock lock(mutex_);
-    messages_left_ = commands.size();
+    left_ += commands.size();
   }
-  client_.submit(commands);
+  if (!commands.empty()) client_.submit(commands);
+  release();
 }
 
 }  // namespace

@@ -25,18 +25,8 @@ inline constexpr uint8_t kOk = 0, kUnknown = 1, kNotFound = 2, kGeneration = 3, 
                          kBatchDisabled = 150, kBatchMaxRequests = 151, kBatchQueuesFull = 152;
 }  // namespace result
 
-/// What a client may do after a code. Source: retry classes of the server's code table.
-enum class Retry : uint8_t {
-  never,     ///< the answer is final
-  at_once,   ///< another replica, or the same node with a fresh map
-  back_off,  ///< the same node after a pause
-  log_in,    ///< a new login, then once more
-};
-
 /// A short name ("record too big"), "code N" for codes without one.
 std::string_view result_name(uint8_t code);
-
-Retry result_retry(uint8_t code);
 
 /// The Status for `code`; ok for kOk. `what` names the operation and its object.
 Status status_from_result(uint8_t code, std::string_view what);

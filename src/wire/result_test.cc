@@ -34,31 +34,20 @@ TEST(ResultCodes, WhatACallerMustDo) {
   struct Row {
     uint8_t code;
     Code status;
-    Retry retry;
   };
   using namespace result;
   for (const Row& row :
-       {Row{kNotFound, Code::not_found, Retry::never},
-        Row{kGeneration, Code::conflict, Retry::never},
-        Row{kParameter, Code::invalid, Retry::never},
-        Row{kRecordExists, Code::conflict, Retry::never},
-        Row{kOutOfSpace, Code::overloaded, Retry::back_off},
-        Row{kTimeout, Code::timeout, Retry::at_once},
-        Row{kUnavailable, Code::unavailable, Retry::at_once},
-        Row{kRecordTooBig, Code::too_big, Retry::never},
-        Row{kKeyBusy, Code::overloaded, Retry::back_off},
-        Row{kDeviceOverload, Code::overloaded, Retry::back_off},
-        Row{kNamespace, Code::denied, Retry::never}, Row{kForbidden, Code::denied, Retry::never},
-        Row{kSecurityNotSupported, Code::denied, Retry::never},
-        Row{kExpiredSession, Code::denied, Retry::log_in},
-        Row{kNotAuthenticated, Code::denied, Retry::log_in},
-        Row{kInvalidPassword, Code::denied, Retry::never},
-        Row{kBatchMaxRequests, Code::denied, Retry::never},
-        Row{kBatchQueuesFull, Code::overloaded, Retry::back_off}}) {
+       {Row{kNotFound, Code::not_found}, Row{kGeneration, Code::conflict},
+        Row{kParameter, Code::invalid}, Row{kRecordExists, Code::conflict},
+        Row{kOutOfSpace, Code::overloaded}, Row{kTimeout, Code::timeout},
+        Row{kUnavailable, Code::unavailable}, Row{kRecordTooBig, Code::too_big},
+        Row{kKeyBusy, Code::overloaded}, Row{kDeviceOverload, Code::overloaded},
+        Row{kNamespace, Code::denied}, Row{kForbidden, Code::denied},
+        Row{kSecurityNotSupported, Code::denied}, Row{kExpiredSession, Code::denied},
+        Row{kNotAuthenticated, Code::denied}, Row{kInvalidPassword, Code::denied},
+        Row{kBatchMaxRequests, Code::denied}, Row{kBatchQueuesFull, Code::overloaded}}) {
     EXPECT_EQ(status_from_result(row.code, "x").code(), row.status) << int{row.code};
-    EXPECT_EQ(result_retry(row.code), row.retry) << int{row.code};
   }
-  EXPECT_EQ(result_retry(199), Retry::never);
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "client/faults.h"
 #include "tests/fault/world.h"
 #include "wire/result.h"
 
@@ -18,7 +19,7 @@ constexpr uint8_t kCodesAfter[] = {2, 8, 9, 11, 22};
 constexpr uint64_t kCuts[] = {0, 5, 8, 29, 30, 75, 40000};
 
 bool is_retried(uint8_t code) {
-  return code != wire::result::kOutOfSpace && wire::result_retry(code) != wire::Retry::never;
+  return !client::is_final(code);
 }
 
 Variant make(FaultAction action) {
@@ -42,8 +43,7 @@ Variant with_code(FaultAction action, uint8_t code, Aim aim) {
   // A batch message as a whole is asked again unless the server finds it wrong; a row that got a
   // final answer is not.
   const bool is_wrong_request = wire::status_from_result(code, "").code() == Code::invalid;
-  variant.cured = (aim == Aim::message && !is_wrong_request) || is_retried(code) ||
-                  (aim == Aim::row && code == wire::result::kOutOfSpace);
+  variant.cured = (aim == Aim::message && !is_wrong_request) || is_retried(code);
   variant.cured_with_bins = variant.cured;
   return variant;
 }
