@@ -42,8 +42,10 @@ TEST(Schedule, HasEveryKindOfEvent) {
   for (uint64_t seed = 0; seed < 20; ++seed) {
     for (const Event& event : make_schedule({seed, 60, 4})) text += text_of(event) + "\n";
   }
-  for (const char* verb : {"stop", "start", "pause", "resume", "fault", "unfault", "limit"}) {
-    EXPECT_NE(text.find(std::string(" ") + verb + " "), std::string::npos) << verb;
+  for (const char* verb :
+       {"stop", "start", "pause", "resume", "remove", "fault", "unfault", "limit", "link",
+        "latency", "stop_writes", "expire\n", "user", "rack", "rotate\n"}) {
+    EXPECT_NE(text.find(" " + std::string(verb)), std::string::npos) << verb;
   }
   // What stops or freezes a node by itself is left out: the stage could not bring it back.
   for (size_t i = 0; i + 2 < devserver::kFaultActions; ++i) {

@@ -30,12 +30,13 @@ constexpr milliseconds kLastCalm{700};
 constexpr size_t kMemoryMargin = 64 << 20;
 constexpr milliseconds kVanishTime{3000 * kSlowness};
 
-std::vector<Profile> profiles() {
+std::vector<Profile> profiles(const Recipe& recipe) {
   std::vector<Profile> all;
   all.push_back({"writer", [](StoreOptions&) {}});
   all.back().shares = {40, 35, 15};
-  all.push_back({"reader", [](StoreOptions& options) {
-                   options.replica = Replica::any;
+  all.push_back({"reader", [in_rack = recipe.has_racks()](StoreOptions& options) {
+                   options.replica = in_rack ? Replica::prefer_rack : Replica::any;
+                   if (in_rack) options.rack_id = 1;
                    options.num_io_threads = 1;
                  }});
   all.back().shares = {10, 65, 20};
@@ -65,7 +66,7 @@ class Play {
  public:
   Play(const Plan& plan, Problems& problems)
       : problems_(problems), stranded_after_(plan.stranded_after), stage_(plan.recipe, problems) {
-    add(plain_, profiles(), plan);
+    add(plain_, profiles(plan.recipe), plan);
     add(hashed_, {hashing("hasher", Replica::sequence), hashing("checker", Replica::master)}, plan);
     add(coded_, {with_serde("coder")}, plan);
     for (Model* model : {&plain_, &hashed_, &coded_}) {

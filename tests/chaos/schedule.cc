@@ -37,7 +37,8 @@ constexpr devserver::RequestMask kContacts =
 class Maker {
  public:
   explicit Maker(const Recipe& recipe)
-      : random_(Random::mix(recipe.seed * 1000003 + recipe.nodes)),
+      : recipe_(recipe),
+        random_(Random::mix(recipe.seed * 1000003 + recipe.nodes)),
         nodes_(recipe.nodes),
         end_ms_(static_cast<int64_t>(recipe.seconds) * 1000) {}
 
@@ -73,7 +74,7 @@ class Maker {
 
   // Nodes die, freeze and return. Returns how long it lasts.
   int64_t upheaval(int64_t at) {
-    switch (random_.below(9)) {
+    switch (random_.below(11)) {
       case 0:
         return one_away(at, Kind::stop, Kind::start, ms(600, 1500));
       case 1:  // back before the others have noticed
@@ -90,8 +91,13 @@ class Maker {
         return all_away(at);
       case 7:
         return rolling(at);
-      default:
+      case 8:
         return frozen_dies(at);
+      case 9:
+        return grow_and_shrink(at);
+      default:
+        return recipe_.has_racks() ? move_racks(at)
+                                   : one_away(at, Kind::stop, Kind::start, ms(200, 700));
     }
   }
 
@@ -139,14 +145,57 @@ class Maker {
     return frozen + away(at + frozen, Kind::stop, Kind::start, node, ms(100, 900));
   }
 
-  // Requests fail. Returns how long it lasts.
-  int64_t trouble(int64_t at) {
-    if (random_.one_in(10)) {
-      const int64_t length = ms(300, 900);
-      add(at, Kind::limit, 0).value = kSmallRecordLimit;
-      add(at + length, Kind::limit, 0).value = kRecordLimit;
-      return length;
+  // The spare node comes, and goes as operators do it or as power failures do.
+  int64_t grow_and_shrink(int64_t at) {
+    const int spare = static_cast<int>(nodes_);
+    const Kind go = random_.one_in(2) ? Kind::remove : Kind::stop;
+    return away(at, Kind::start, go, spare, ms(600, 2000));
+  }
+
+  int64_t move_racks(int64_t at) {
+    for (uint64_t node = 0; node < nodes_; ++node) {
+      add(at, Kind::rack, static_cast<int>(node)).value = random_.below(3);
     }
+    return 500;
+  }
+
+  // Requests are slow, refused, or fail. Returns how long it lasts.
+  int64_t trouble(int64_t at) {
+    const int64_t length = ms(300, 1200);
+    const int node = random_.one_in(4) ? -1 : any_node();
+    switch (random_.below(12)) {
+      case 0:
+        return change(at, length, Kind::limit, 0, kSmallRecordLimit, kRecordLimit);
+      case 1:
+        return change(at, length, Kind::link, node, random_.between(1, 20) * 1'000'000, 0);
+      case 2:
+        return change(at, length, Kind::latency, node, random_.between(1, 200) * 1'000, 0);
+      case 3:
+        return change(at, length, Kind::stop_writes, node, 1, 0);
+      case 4:
+        return recipe_.has_users() ? trouble_with_users(at, length) : requests_fail(at);
+      case 5:
+        if (!recipe_.has_tls()) return requests_fail(at);
+        add(at, Kind::rotate, 0);
+        return 100;
+      default:
+        return requests_fail(at);
+    }
+  }
+
+  int64_t change(int64_t at, int64_t length, Kind kind, int node, uint64_t value, uint64_t back) {
+    add(at, kind, node).value = value;
+    add(at + length, kind, node).value = back;
+    return length;
+  }
+
+  int64_t trouble_with_users(int64_t at, int64_t length) {
+    if (random_.one_in(2)) return change(at, length, Kind::user, 0, 0, 1);
+    add(at, Kind::expire, 0);
+    return 100;
+  }
+
+  int64_t requests_fail(int64_t at) {
     const int64_t length = ms(150, 900);
     const uint64_t tag = ++tags_;
     const int node = random_.one_in(3) ? -1 : any_node();
@@ -216,6 +265,7 @@ class Maker {
     if (fault.damage == Damage::flip_value_bit) fault.set = kHashedSet;
   }
 
+  const Recipe recipe_;
   Random random_;
   const uint64_t nodes_;
   const int64_t end_ms_;
@@ -257,26 +307,40 @@ std::vector<Event> make_schedule(const Recipe& recipe) {
   return Maker(recipe).make();
 }
 
+const char* verb_of(Kind kind) {
+  constexpr const char* kVerbs[] = {"stop",        "start",   "pause", "resume", "remove",
+                                    "fault",       "unfault", "limit", "link",   "latency",
+                                    "stop_writes", "expire",  "user",  "rack",   "rotate"};
+  return kVerbs[static_cast<size_t>(kind)];
+}
+
 std::string text_of(const Event& event) {
-  const std::string at = std::to_string(event.at_ms) + " ";
+  const std::string text = std::to_string(event.at_ms) + " " + verb_of(event.kind);
   switch (event.kind) {
     case Kind::stop:
-      return at + "stop " + std::to_string(event.node);
     case Kind::start:
-      return at + "start " + std::to_string(event.node);
     case Kind::pause:
-      return at + "pause " + std::to_string(event.node);
     case Kind::resume:
-      return at + "resume " + std::to_string(event.node);
+    case Kind::remove:
+      return text + " " + std::to_string(event.node);
     case Kind::fault:
-      return at + "fault " + std::to_string(event.tag) + " node=" + std::to_string(event.node) +
+      return text + " " + std::to_string(event.tag) + " node=" + std::to_string(event.node) +
              text_of(event.fault);
     case Kind::unfault:
-      return at + "unfault " + std::to_string(event.tag);
+      return text + " " + std::to_string(event.tag);
     case Kind::limit:
-      return at + "limit " + std::to_string(event.value);
+    case Kind::user:
+      return text + " " + std::to_string(event.value);
+    case Kind::link:
+    case Kind::latency:
+    case Kind::stop_writes:
+    case Kind::rack:
+      return text + " " + std::to_string(event.node) + " " + std::to_string(event.value);
+    case Kind::expire:
+    case Kind::rotate:
+      return text;
   }
-  return at + "?";
+  return text;
 }
 
 }  // namespace aerokv::chaos

@@ -5,14 +5,17 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "aerokv/store.h"
+#include "base/certificates_testing.h"
 #include "devserver/devserver.h"
 #include "tests/chaos/model.h"
 #include "tests/chaos/problems.h"
@@ -55,18 +58,29 @@ class Stage {
  private:
   [[nodiscard]] bool is_whole() const;
   [[nodiscard]] std::string unrest() const;
+  [[nodiscard]] int nodes_now() const { return nodes_ + (spare_is_up_ ? 1 : 0); }
   void look_at_weather();
   void check_bounds();
+  Status change_node(const Event& event);
+  Status change_service(const Event& event);
   void set_limit(uint64_t bytes);
   void check_loss();
+  void rotate();
+  void collect_removal();
 
+  const Recipe recipe_;
   Problems& problems_;
+  testing::CertificateSet certificates_;
   std::unique_ptr<devserver::DevServer> server_;
-  bool has_users_ = false;
-  int nodes_ = 0;
+  const int nodes_;
+  const int spare_;  // index of the spare node
+  bool spare_is_up_ = false;
+  std::future<Status> removal_;
   std::vector<std::function<void()>> lost_;
   std::set<int> stopped_, frozen_;
-  std::map<uint64_t, uint64_t> faults_;  // tag to id
+  std::map<uint64_t, uint64_t> faults_;            // tag to id
+  std::set<std::pair<Event::Kind, int>> changed_;  // what is not as it was at the start
+  std::chrono::steady_clock::time_point writes_again_{};
   uint64_t limit_ = kRecordLimit;
   bool limit_is_set_ = true;
   std::chrono::steady_clock::time_point settled_since_{};
