@@ -203,7 +203,9 @@ Status one_mode(const Mode& mode, const Settings& settings, const Memory& memory
   row.add("p99_ratio", ratio).add("goal", kOverloadRatioMax);
   row.add("goal_met", ratio <= kOverloadRatioMax);
   rows.push_back(row);
-  (void)stats;
+  std::fprintf(stderr, "         window %.1f MB, %lld connections\n",
+               static_cast<double>(stats.nodes.at(0).store_window_bytes) / 1e6,
+               static_cast<long long>(stats.nodes.at(0).connections));
   return {};
 }
 

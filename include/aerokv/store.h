@@ -66,7 +66,9 @@ struct StoreOptions {
 
   int num_io_threads = 2;
   int max_connections_per_node = 256;
-  uint64_t max_bytes_in_flight = 256ULL << 20;
+  uint64_t max_bytes_in_flight = 256ULL << 20;  ///< stores have at most half of it
+  /// Payload of stores that wait or are under way; what comes on top is shed (ShedReason).
+  uint64_t max_store_bytes_queued = 4ULL << 30;
   std::chrono::milliseconds read_timeout{1000};    ///< deadline of a load or lookup without bytes
   std::chrono::milliseconds write_timeout{2000};   ///< the same of a store, delete or touch
   std::chrono::milliseconds batch_timeout{0};      ///< > 0: the deadline of every batch instead
@@ -135,6 +137,15 @@ enum class MissReason : uint8_t {
 inline constexpr size_t kMissReasons = 10;
 const char* miss_reason_name(MissReason reason);
 
+/// Why stores were refused before anything of them was sent (Code::overloaded).
+enum class ShedReason : uint8_t {
+  queue_full,   ///< StoreOptions::max_store_bytes_queued were waiting
+  stop_writes,  ///< the namespace takes no writes
+  deadline,     ///< its turn had not come when its time was over
+};
+inline constexpr size_t kShedReasons = 3;
+const char* shed_reason_name(ShedReason reason);
+
 /// A distribution in powers of two: counts[0] are values up to 1, counts[i] those above 2^(i-1) and
 /// up to 2^i. The last also has everything above.
 struct Histogram {
@@ -154,6 +165,9 @@ struct StoreStats {
   };
   std::array<PerOperation, kOperations> operations{};
   std::array<uint64_t, kMissReasons> misses_by_reason{};
+  std::array<uint64_t, kShedReasons> stores_shed_by_reason{};
+  uint64_t store_bytes_queued = 0, store_bytes_queued_peak = 0;  ///< of stores that have not ended
+  uint64_t stop_writes = 0;  ///< 1 while stores are shed since the namespace takes no writes
   /// Which engine of the process this store uses. Stores with equal connection options share one,
   /// and with it the counters of this and the next line, and `nodes`.
   uint64_t engine = 0;

@@ -9,7 +9,6 @@
 #include "store/key_batches.h"
 #include "store/listing.h"
 #include "store/object_get.h"
-#include "store/object_put.h"
 #include "store/row_batch.h"
 
 namespace aerokv {
@@ -36,6 +35,18 @@ const char* miss_reason_name(MissReason reason) {
       return "other_serde";
     case MissReason::undecodable:
       return "undecodable";
+  }
+  return "unknown";
+}
+
+const char* shed_reason_name(ShedReason reason) {
+  switch (reason) {
+    case ShedReason::queue_full:
+      return "queue_full";
+    case ShedReason::stop_writes:
+      return "stop_writes";
+    case ShedReason::deadline:
+      return "deadline";
   }
   return "unknown";
 }
@@ -122,6 +133,9 @@ Status check(const StoreOptions& options) {
   }
   if (options.start_timeout.count() < 0) return {Code::invalid, "start_timeout_ms: negative"};
   if (options.max_bytes_in_flight < 1) return {Code::invalid, "max_bytes_in_flight: expected > 0"};
+  if (options.max_store_bytes_queued < 1) {
+    return {Code::invalid, "max_store_bytes_queued: expected > 0"};
+  }
   return {};
 }
 
@@ -154,6 +168,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(StoreOptions options) {
   context->options = std::move(options);
   context->set_limits(*std::move(limits));
   context->client = *std::move(client);
+  if (context->limits()->stop_writes) context->admission.stop_writes("a node says so");
   return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(context)));
 }
 
@@ -171,6 +186,7 @@ ChunkStore::~ChunkStore() {
 }
 
 void ChunkStore::close() {
+  context_->admission.close();  // the client's end must not begin what waits
   context_->client->close();
 }
 
@@ -178,7 +194,10 @@ TimePoint ChunkStore::deadline(Operation operation, const std::vector<Item>& ite
   const StoreOptions& options = context_->options;
   const TimePoint now = SteadyClock::now();
   if (options.batch_timeout.count() > 0) return now + options.batch_timeout;
-  uint64_t bytes = context_->open_payload_bytes.load(std::memory_order_relaxed);
+  // Loads do not wait for stores, nor stores for loads.
+  const bool is_put = operation == Operation::put;
+  uint64_t bytes = (is_put ? context_->open_store_bytes : context_->open_load_bytes)
+                       .load(std::memory_order_relaxed);
   for (const Item& item : items) bytes += item.target.size() + item.payload.size();
   const bool is_read = operation == Operation::get || operation == Operation::exists;
   return now + (is_read ? options.read_timeout : options.write_timeout) +
@@ -251,6 +270,7 @@ void ChunkStore::submit(Operation operation, std::vector<Item> items, BatchDone 
   const size_t count = items.size();
   const auto batch =
       std::make_shared<Batch>(context_, operation, std::move(items), due, std::move(done));
+  if (operation == Operation::put) return context_->admission.submit(batch);
   // Hashing keys takes about a microsecond for each record: big batches are planned by the I/O
   // threads, side by side, so that the caller goes on at once.
   const uint64_t records =
@@ -276,11 +296,7 @@ void ChunkStore::start(const std::shared_ptr<Batch>& batch, Operation operation,
   if (operation == Operation::touch) return from == 0 ? start_touch(batch) : void();
   std::vector<client::Command*> commands;
   for (size_t i = from; i < to; ++i) {
-    if (operation == Operation::get) {
-      ObjectGet::start(batch, i, commands);
-    } else {
-      ObjectPut::start(batch, i, commands);
-    }
+    ObjectGet::start(batch, i, commands);
   }
   if (!commands.empty()) batch->context().client->submit(commands);
 }
@@ -351,6 +367,13 @@ StoreStats ChunkStore::stats() const {
   for (size_t i = 0; i < kMissReasons; ++i) {
     stats.misses_by_reason[i] = read(context_->counters.misses_by_reason[i]);
   }
+  for (size_t i = 0; i < kShedReasons; ++i) {
+    stats.stores_shed_by_reason[i] = read(context_->counters.stores_shed_by_reason[i]);
+  }
+  const Admission::Snapshot admission = context_->admission.snapshot();
+  stats.store_bytes_queued = admission.bytes;
+  stats.store_bytes_queued_peak = admission.bytes_peak;
+  stats.stop_writes = admission.is_stopped ? 1 : 0;
   const client::ClientStats& client = context_->client->stats();
   stats.engine = context_->client->engine_id();
   stats.requests = read(client.attempts);

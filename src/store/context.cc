@@ -112,11 +112,26 @@ Batch::Batch(std::shared_ptr<Context> context, Operation operation, std::vector<
       results_(items_.size()),
       left_(items_.size()) {
   for (const Item& item : items_) payload_bytes_ += item.target.size() + item.payload.size();
-  context_->open_payload_bytes.fetch_add(payload_bytes_, std::memory_order_relaxed);
+  open_bytes().fetch_add(payload_bytes_, std::memory_order_relaxed);
   context_->counters.of(operation_).begun.fetch_add(items_.size(), std::memory_order_relaxed);
 }
 
+std::atomic<uint64_t>& Batch::open_bytes() const {
+  return operation_ == Operation::put ? context_->open_store_bytes : context_->open_load_bytes;
+}
+
 void Batch::finish(size_t index, ItemResult result) {
+  if (result.outcome == Outcome::error) log_error(context_->options, operation_, result.status);
+  set_result(index, std::move(result));
+}
+
+void Batch::shed(size_t index, Status why) {
+  ItemResult result;
+  result.status = std::move(why);
+  set_result(index, std::move(result));
+}
+
+void Batch::set_result(size_t index, ItemResult result) {
   Counters::PerOperation& counter = context_->counters.of(operation_);
   counter.items.fetch_add(1, std::memory_order_relaxed);
   if (result.outcome == Outcome::hit) {
@@ -124,7 +139,6 @@ void Batch::finish(size_t index, ItemResult result) {
   } else if (result.outcome == Outcome::error) {
     const auto code = static_cast<size_t>(result.status.code());
     counter.errors_by_code[code].fetch_add(1, std::memory_order_relaxed);
-    log_error(context_->options, operation_, result.status);
   }
   std::atomic<uint64_t>& outcome = result.outcome == Outcome::hit    ? counter.hits
                                    : result.outcome == Outcome::miss ? counter.misses
@@ -147,7 +161,7 @@ void Batch::note_overwrite(size_t index, uint32_t first_orphan) {
 }
 
 void Batch::report() {
-  context_->open_payload_bytes.fetch_sub(payload_bytes_, std::memory_order_relaxed);
+  open_bytes().fetch_sub(payload_bytes_, std::memory_order_relaxed);
   const auto took =
       std::chrono::duration_cast<std::chrono::microseconds>(SteadyClock::now() - begun_);
   context_->counters.of(operation_).batch_microseconds.add(static_cast<uint64_t>(took.count()));

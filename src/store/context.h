@@ -14,6 +14,7 @@
 
 #include "aerokv/store.h"
 #include "client/client.h"
+#include "store/admission.h"
 #include "store/keys.h"
 #include "store/limits.h"
 #include "wire/digest.h"
@@ -53,6 +54,7 @@ struct Counters {
   };
   std::array<PerOperation, kOperations> operations;
   std::array<std::atomic<uint64_t>, kMissReasons> misses_by_reason{};
+  std::array<std::atomic<uint64_t>, kShedReasons> stores_shed_by_reason{};
   HistogramCounter stored_segment_counts, stored_segment_bytes;
 
   [[nodiscard]] PerOperation& of(Operation operation) {
@@ -83,16 +85,19 @@ class DamagedKeys {
 /// What the namespace allows, as found at the last look.
 struct NamespaceLimits : ResolvedLimits {
   uint32_t default_ttl_seconds = 0;  ///< of writes that leave it to the namespace, 0 = never expire
+  bool stop_writes = false;          ///< some node takes no writes
 };
 
 /// Lives as long as any operation of the store. Thread-safe.
-class Context {
+class Context : public std::enable_shared_from_this<Context> {
  public:
   StoreOptions options;
   std::unique_ptr<client::Client> client;
   Counters counters;
   DamagedKeys damaged;
-  std::atomic<uint64_t> open_payload_bytes{0};  ///< of all batches that are not done
+  std::atomic<uint64_t> open_load_bytes{0};   ///< of all batches of loads that are not done
+  std::atomic<uint64_t> open_store_bytes{0};  ///< the same of stores
+  Admission admission{*this};
 
   [[nodiscard]] wire::Digest meta_digest(std::string_view key) const {
     return wire::compute_digest(options.set_name, meta_user_key(key));
@@ -118,6 +123,12 @@ class Context {
 
   void count_miss(MissReason reason) {
     counters.misses_by_reason[static_cast<size_t>(reason)].fetch_add(1, std::memory_order_relaxed);
+  }
+
+  /// Returns how many have been shed for `reason` so far.
+  uint64_t count_shed(ShedReason reason, uint64_t count) {
+    std::atomic<uint64_t>& counter = counters.stores_shed_by_reason[static_cast<size_t>(reason)];
+    return counter.fetch_add(count, std::memory_order_relaxed) + count;
   }
 
  private:
@@ -146,11 +157,16 @@ class Batch : public std::enable_shared_from_this<Batch> {
   /// Sets the result of one item; exactly once each.
   void finish(size_t index, ItemResult result);
 
+  /// The same for a store that was not begun; told to the log by who decided so.
+  void shed(size_t index, Status why);
+
   /// An object replaced an older one, which may have had segments from `first` on. They are
   /// removed before the batch reports: a later, larger store of the key must not meet the removal.
   void note_overwrite(size_t index, uint32_t first_orphan);
 
  private:
+  [[nodiscard]] std::atomic<uint64_t>& open_bytes() const;
+  void set_result(size_t index, ItemResult result);
   void report();
 
   const std::shared_ptr<Context> context_;

@@ -37,6 +37,7 @@ Result<std::shared_ptr<const NamespaceLimits>> resolve(const StoreOptions& optio
   static_cast<ResolvedLimits&>(*limits) = *std::move(resolved);
   for (const NamespaceFacts& node : facts) {
     limits->default_ttl_seconds = std::max(limits->default_ttl_seconds, node.default_ttl_s);
+    limits->stop_writes |= node.stop_writes;
   }
   return std::shared_ptr<const NamespaceLimits>(std::move(limits));
 }
@@ -72,11 +73,16 @@ class NamespaceQuestion final : public client::Command {
 /// One run through all nodes.
 class Refresh {
  public:
-  explicit Refresh(std::shared_ptr<Context> context) : context_(std::move(context)) {}
+  /// Called with what the nodes said, none if nobody answered.
+  using Done = std::function<void(const std::vector<NamespaceFacts>&)>;
+
+  Refresh(std::shared_ptr<Context> context, Done done)
+      : context_(std::move(context)), done_(std::move(done)) {}
 
   static void start(const std::shared_ptr<Refresh>& self) {
     const std::shared_ptr<const client::ClusterMap> map = self->context_->client->map();
     const TimePoint deadline = SteadyClock::now() + self->context_->options.connect_timeout;
+    if (map->nodes.empty()) return self->done_({});
     self->left_ = map->nodes.size();
     std::vector<client::Command*> commands;
     for (const client::NodePtr& node : map->nodes) {
@@ -88,7 +94,7 @@ class Refresh {
   [[nodiscard]] const StoreOptions& options() const { return context_->options; }
 
   void answered(const Status& status, const std::string& text) {
-    const std::scoped_lock lock(mutex_);
+    std::unique_lock lock(mutex_);
     if (status.ok()) {
       const std::string command = command_for(options());
       const auto items = wire::parse_info(text);
@@ -99,13 +105,13 @@ class Refresh {
       }
     }
     if (--left_ > 0) return;
-    if (facts_.empty()) return;
-    Result<std::shared_ptr<const NamespaceLimits>> limits = resolve(options(), facts_);
-    if (limits) context_->set_limits(*std::move(limits));
+    lock.unlock();
+    done_(facts_);
   }
 
  private:
   const std::shared_ptr<Context> context_;
+  const Done done_;
   std::mutex mutex_;
   size_t left_ = 0;                    // guarded by mutex_ once commands run
   std::vector<NamespaceFacts> facts_;  // guarded by mutex_
@@ -155,7 +161,23 @@ Result<std::shared_ptr<const NamespaceLimits>> discover_limits(const client::Cli
 
 void refresh_limits(const std::shared_ptr<Context>& context) {
   if (!context->begin_limits_refresh(kRefreshInterval)) return;
-  Refresh::start(std::make_shared<Refresh>(context));
+  Refresh::start(std::make_shared<Refresh>(
+      context, [weak = std::weak_ptr(context)](const std::vector<NamespaceFacts>& facts) {
+        const std::shared_ptr<Context> alive = weak.lock();
+        if (alive == nullptr || facts.empty()) return;
+        Result<std::shared_ptr<const NamespaceLimits>> limits = resolve(alive->options, facts);
+        if (limits) alive->set_limits(*std::move(limits));
+      }));
+}
+
+void ask_stop_writes(const std::shared_ptr<Context>& context,
+                     std::function<void(std::optional<bool>)> done) {
+  Refresh::start(std::make_shared<Refresh>(
+      context, [done = std::move(done)](const std::vector<NamespaceFacts>& facts) {
+        if (facts.empty()) return done({});
+        done(std::any_of(facts.begin(), facts.end(),
+                         [](const NamespaceFacts& node) { return node.stop_writes; }));
+      }));
 }
 
 }  // namespace aerokv::store

@@ -2,7 +2,9 @@
 // Finding out what the namespace allows, from all nodes.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 
 #include "store/context.h"
 
@@ -18,5 +20,10 @@ Result<std::shared_ptr<const NamespaceLimits>> discover_limits(const client::Cli
 /// Asks all nodes again, in the background: a record was refused as too big, so somebody has
 /// lowered the limit. Returns at once; at most one run at a time, and one in a second.
 void refresh_limits(const std::shared_ptr<Context>& context);
+
+/// Asks all nodes, in the background, whether they take writes. `done` is called once, on an I/O
+/// thread or on this one: true if some node says that it has stopped, empty if none answered.
+void ask_stop_writes(const std::shared_ptr<Context>& context,
+                     std::function<void(std::optional<bool>)> done);
 
 }  // namespace aerokv::store

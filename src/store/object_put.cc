@@ -120,6 +120,9 @@ void ObjectPut::withdraw(Status status) {
   failure_ = explain(std::move(status), ttl_seconds_, context_.options.ns);
   context_.damaged.add(meta_digest_);
   if (failure_.code() == Code::too_big) refresh_limits(batch_->context_ptr());
+  if (failure_.server_result() == wire::result::kOutOfSpace) {
+    context_.admission.stop_writes(failure_.message());
+  }
   if (failure_.code() == Code::closed) return finish(std::move(failure_));
   step_ = Step::cleanup;
   remove_.prepare(meta_digest_, true, SteadyClock::now() + kCleanupTimeout, 0);
@@ -135,6 +138,7 @@ void ObjectPut::finish(Status status) {
   const std::shared_ptr<Batch> batch = batch_;
   const size_t index = index_;
   delete this;
+  batch->context().admission.ended(*batch, index, result.status);
   batch->finish(index, std::move(result));
 }
 
