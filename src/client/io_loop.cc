@@ -109,11 +109,9 @@ void IoLoop::run() {
     if (now - turned_at_ > kOwnLag) lagged_at_ = now;
     turned_at_ = now;
     bool woken = false;
-    const std::span<const epoll_event> ready(events.data(),
-                                             static_cast<size_t>(std::max(count, 0)));
+    const std::span<epoll_event> ready(events.data(), static_cast<size_t>(std::max(count, 0)));
     for (const epoll_event& event : ready) woken |= event.data.ptr == nullptr;
-    drive_events(ready, true, now);
-    drive_events(ready, false, now);
+    drive_events(ready, now);
     if (woken) {
       clear_event_fd(wake_fd_.get());
       run_tasks(now);
@@ -129,14 +127,19 @@ void IoLoop::run() {
   close_everything();
 }
 
-/// Drives the connections that `events` name, those of reads or the others. A connection dies only
-/// in its own drive() or in check_time(), so the pointers of a round stay valid.
-void IoLoop::drive_events(std::span<const epoll_event> events, bool reads, TimePoint now) {
+/// Drives the connections that `events` name, those of reads first. A connection dies only in its
+/// own drive() or in check_time(): whose lane it is in is asked before any is driven, and none is
+/// looked at again after its own.
+void IoLoop::drive_events(std::span<epoll_event> events, TimePoint now) {
+  const auto reads = [](const epoll_event& event) {
+    const auto* connection = static_cast<const Connection*>(event.data.ptr);
+    return connection != nullptr && is_read_lane(static_cast<Pool*>(connection->owner())->lane);
+  };
+  std::partition(events.begin(), events.end(), reads);
   for (const epoll_event& event : events) {
     auto* connection = static_cast<Connection*>(event.data.ptr);
     if (connection == nullptr) continue;
-    Pool& pool = *static_cast<Pool*>(connection->owner());
-    if (is_read_lane(pool.lane) == reads) drive(pool, connection, event.events, now);
+    drive(*static_cast<Pool*>(connection->owner()), connection, event.events, now);
   }
 }
 

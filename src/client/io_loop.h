@@ -90,7 +90,7 @@ class IoLoop final : private HedgeLeg::Referee {
   void run_tasks_of(const void* owner);
   [[nodiscard]] std::vector<Command*> take_commands_of(const void* owner, TimePoint now);
   void route(Command* command, TimePoint now);
-  void drive_events(std::span<const epoll_event> events, bool reads, TimePoint now);
+  void drive_events(std::span<epoll_event> events, TimePoint now);
   void pump_all(TimePoint now);
   void pump(Pool& pool, TimePoint now);
   [[nodiscard]] bool has_budget(const Pool& pool, const Command& command, TimePoint now) const;
