@@ -163,6 +163,25 @@ PANELS: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
         ),
     ),
     (
+        "Stores that were shed",
+        "ops",
+        "More is stored than the cluster takes, or its namespace is full.",
+        (
+            (rate("aerospike_stores_shed_total", "reason"), "{{reason}}"),
+            (now("aerospike_stop_writes", "instance"), "stop-writes {{instance}}"),
+        ),
+    ),
+    (
+        "Stores that wait",
+        "bytes",
+        "At max_store_bytes_queued more are shed. Windows: what each node is given at once.",
+        (
+            (now("aerospike_store_queue_bytes", "instance"), "now {{instance}}"),
+            (now("aerospike_store_queue_bytes_peak", "instance"), "peak {{instance}}"),
+            (now("aerospike_node_store_window_bytes", "node"), "window {{node}}"),
+        ),
+    ),
+    (
         "Objects under way",
         "none",
         "Of batches that have not ended.",

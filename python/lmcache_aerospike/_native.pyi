@@ -36,9 +36,12 @@ class NodeStats(TypedDict):
     requests: int
     failures: int
     connections: int
+    store_window_bytes: int
 
 class StoreStats(TypedDict):
     """Counters since the store was opened; `operations` by get, put, exists, delete, touch.
+
+    `stop_writes` is 1 while stores are shed since the namespace takes no writes.
 
     Stores of one process with equal connection options share an engine. `engine` tells which; from
     `requests` to `bytes_in_flight_peak`, and `nodes`, what it tells is of the engine.
@@ -46,6 +49,10 @@ class StoreStats(TypedDict):
 
     operations: dict[str, OperationStats]
     misses_by_reason: dict[str, int]
+    stores_shed_by_reason: dict[str, int]
+    store_bytes_queued: int
+    store_bytes_queued_peak: int
+    stop_writes: int
     engine: int
     requests: int
     retries: int

@@ -296,10 +296,21 @@ OPTIONS: Final[tuple[Option, ...]] = (
         "max_bytes_in_flight",
         "bytes",
         256 * _MIB,
-        "Bytes under way at once; what is over it waits. At least bandwidth times round trip.",
+        "Bytes under way at once; what is over it waits. At least bandwidth times round trip. "
+        "Stores have at most half of it.",
         "bytes",
         _MIB,
         64 * _GIB,
+    ),
+    Option(
+        "max_store_bytes_queued",
+        "bytes",
+        4 * _GIB,
+        "Bytes of objects that wait to be stored or are under way; what comes on top is shed, as "
+        "AerospikeBusyError. At least what one prompt stores at once.",
+        "bytes",
+        _MIB,
+        1024 * _GIB,
     ),
     Option(
         "max_connections_per_node",

@@ -42,6 +42,15 @@ _lmcache.register_serdes()
 # A call of delete() ends after so many keys were in vain, and works on so many at once.
 _DELETE_BATCH: Final = 2000
 _ADOPT_BATCH: Final = 1000
+_STATUS_COUNTERS: Final = (
+    "retries",
+    "stalls",
+    "connection_errors",
+    "bytes_in_flight",
+    "damaged_keys",
+    "stores_shed_by_reason",
+    "store_bytes_queued",
+)
 
 
 class AerospikeL2PluginConfig(L2AdapterConfigBase):  # type: ignore[misc]
@@ -414,7 +423,7 @@ class AerospikeL2Plugin(L2AdapterInterface):  # type: ignore[misc]
             operation: {n: counts[n] for n in ("items", "hits", "misses", "errors", "bytes")}
             for operation, counts in stats["operations"].items()
         }
-        for name in ("retries", "stalls", "connection_errors", "bytes_in_flight", "damaged_keys"):
+        for name in _STATUS_COUNTERS:
             status["stats"][name] = stats[name]
         answered = self._probe.nodes_answered > 0
         status["is_healthy"] = status["nodes_up"] > 0 and answered and self._keeper.is_alive()

@@ -123,6 +123,31 @@ METRICS: Final[tuple[Metric, ...]] = (
         (),
         "Keys that lookups report absent until they are stored again, since a load found damage.",
     ),
+    Metric(
+        "aerospike_stores_shed_total",
+        "counter",
+        ("reason",),
+        "Stores that were refused before anything of them was sent, by reason: queue_full, "
+        "stop_writes, deadline.",
+    ),
+    Metric(
+        "aerospike_store_queue_bytes",
+        "gauge",
+        (),
+        "Payload bytes of stores that wait or are under way; max_store_bytes_queued bounds them.",
+    ),
+    Metric(
+        "aerospike_store_queue_bytes_peak",
+        "gauge",
+        (),
+        "The most that one connector or store had at once.",
+    ),
+    Metric(
+        "aerospike_stop_writes",
+        "gauge",
+        (),
+        "Connectors and stores that shed all stores since the namespace takes no writes.",
+    ),
     Metric("aerospike_requests_total", "counter", (), "Requests that were sent, retries included."),
     Metric("aerospike_retries_total", "counter", (), "Requests that were sent once more."),
     Metric(
@@ -160,6 +185,12 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Times that the node failed: no answer, a broken connection.",
     ),
     Metric("aerospike_node_connections", "gauge", ("node", "address"), "Open connections."),
+    Metric(
+        "aerospike_node_store_window_bytes",
+        "gauge",
+        ("node", "address"),
+        "Bytes of stores that the node is given at once, as it takes them.",
+    ),
     Metric(
         "aerospike_serde_failures_total",
         "counter",
@@ -386,6 +417,12 @@ def _simple_samples(
             ((reason,), count) for reason, count in sums["misses_by_reason"].items()
         ],
         "aerospike_damaged_keys": [((), sums["damaged_keys"])],
+        "aerospike_stores_shed_total": [
+            ((reason,), count) for reason, count in sums["stores_shed_by_reason"].items()
+        ],
+        "aerospike_store_queue_bytes": [((), sums["store_bytes_queued"])],
+        "aerospike_store_queue_bytes_peak": [((), sums["store_bytes_queued_peak"])],
+        "aerospike_stop_writes": [((), sums["stop_writes"])],
         "aerospike_requests_total": [((), sums["requests"])],
         "aerospike_retries_total": [((), sums["retries"])],
         "aerospike_stalls_total": [((), sums["stalls"])],
@@ -396,6 +433,9 @@ def _simple_samples(
         "aerospike_node_requests_total": [(labels, node["requests"]) for labels, node in nodes],
         "aerospike_node_failures_total": [(labels, node["failures"]) for labels, node in nodes],
         "aerospike_node_connections": [(labels, node["connections"]) for labels, node in nodes],
+        "aerospike_node_store_window_bytes": [
+            (labels, node["store_window_bytes"]) for labels, node in nodes
+        ],
         "aerospike_serde_failures_total": [
             ((direction,), count) for direction, count in sums["serde_failures"].items()
         ],

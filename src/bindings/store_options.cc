@@ -27,9 +27,8 @@ constexpr std::array<std::pair<Name, Replica>, 4> kReplicas{
      {"sequence", Replica::sequence},
      {"any", Replica::any},
      {"prefer_rack", Replica::prefer_rack}}};
-constexpr std::array<std::pair<Name, AuthMode>, 3> kAuthModes{{{"internal", AuthMode::internal},
-                                                                {"external", AuthMode::external},
-                                                                {"pki", AuthMode::pki}}};
+constexpr std::array<std::pair<Name, AuthMode>, 3> kAuthModes{
+    {{"internal", AuthMode::internal}, {"external", AuthMode::external}, {"pki", AuthMode::pki}}};
 constexpr std::array<std::pair<Name, TlsVersion>, 2> kTlsVersions{
     {{"1.2", TlsVersion::v1_2}, {"1.3", TlsVersion::v1_3}}};
 constexpr std::array<std::pair<Name, Verify>, 3> kVerifies{
@@ -77,6 +76,7 @@ StoreOptions read_options(const nb::dict& fields, std::optional<SerdeConfig>& se
   reader.take_number("num_io_threads", out.num_io_threads);
   reader.take_number("max_connections_per_node", out.max_connections_per_node);
   reader.take_number("max_bytes_in_flight", out.max_bytes_in_flight);
+  reader.take_number("max_store_bytes_queued", out.max_store_bytes_queued);
   reader.take_duration("read_timeout_ms", out.read_timeout);
   reader.take_duration("write_timeout_ms", out.write_timeout);
   reader.take_duration("batch_timeout_ms", out.batch_timeout);
@@ -120,6 +120,7 @@ nb::dict node_dict(const StoreStats::NodeStats& node) {
   out["requests"] = node.requests;
   out["failures"] = node.failures;
   out["connections"] = node.connections;
+  out["store_window_bytes"] = node.store_window_bytes;
   return out;
 }
 
@@ -165,6 +166,14 @@ nb::dict stats_dict(const StoreStats& stats) {
     misses[miss_reason_name(static_cast<MissReason>(i))] = stats.misses_by_reason[i];
   }
   out["misses_by_reason"] = misses;
+  nb::dict shed;
+  for (size_t i = 0; i < kShedReasons; ++i) {
+    shed[shed_reason_name(static_cast<ShedReason>(i))] = stats.stores_shed_by_reason[i];
+  }
+  out["stores_shed_by_reason"] = shed;
+  out["store_bytes_queued"] = stats.store_bytes_queued;
+  out["store_bytes_queued_peak"] = stats.store_bytes_queued_peak;
+  out["stop_writes"] = stats.stop_writes;
   out["engine"] = stats.engine;
   out["requests"] = stats.requests;
   out["retries"] = stats.retries;

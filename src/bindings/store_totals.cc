@@ -35,6 +35,12 @@ void add_store(StoreStats& to, const StoreStats& from) {
     add(sum.batch_microseconds, one.batch_microseconds);
   }
   for (size_t i = 0; i < kMissReasons; ++i) to.misses_by_reason[i] += from.misses_by_reason[i];
+  for (size_t i = 0; i < kShedReasons; ++i) {
+    to.stores_shed_by_reason[i] += from.stores_shed_by_reason[i];
+  }
+  to.store_bytes_queued += from.store_bytes_queued;
+  to.store_bytes_queued_peak = std::max(to.store_bytes_queued_peak, from.store_bytes_queued_peak);
+  to.stop_writes += from.stop_writes;
   add(to.stored_segment_counts, from.stored_segment_counts);
   add(to.stored_segment_bytes, from.stored_segment_bytes);
   to.damaged_keys += from.damaged_keys;
@@ -64,6 +70,7 @@ void add_nodes(std::vector<StoreStats::NodeStats>& to,
     same->requests += node.requests;
     same->failures += node.failures;
     same->connections += node.connections;
+    same->store_window_bytes += node.store_window_bytes;
   }
 }
 
@@ -96,7 +103,7 @@ class Totals {
     const uint64_t engine = found->second;
     stores_.erase(found);
     StoreStats last = store->stats();
-    last.damaged_keys = 0;
+    last.damaged_keys = last.store_bytes_queued = last.stop_writes = 0;
     add_store(left_, last);
     const bool is_used = std::any_of(stores_.begin(), stores_.end(), [engine](const auto& entry) {
       return entry.second == engine;
