@@ -32,16 +32,33 @@ Duration back_off(uint32_t attempt, uint64_t& random_state) {
   return whole - Duration(static_cast<Duration::rep>(next_random(random_state) % (half + 1)));
 }
 
-void RetryBudget::note_request() {
-  tokens_ = std::min(limits_.burst, tokens_ + limits_.share);
+void RetryBudget::turn_second(TimePoint now) {
+  const Duration passed = now - second_;
+  if (passed < std::chrono::seconds(1)) return;
+  requests_before_ = passed < std::chrono::seconds(2) ? requests_ : 0;
+  requests_ = 0;
+  second_ = now;
+}
+
+void RetryBudget::keep_to_limit() {
+  tokens_ = std::min(tokens_, limits_.burst + limits_.share * (requests_before_ + requests_));
+}
+
+void RetryBudget::note_request(TimePoint now) {
+  turn_second(now);
+  requests_ += 1;
+  tokens_ += limits_.share;
+  keep_to_limit();
 }
 
 void RetryBudget::earn(TimePoint now) {
+  turn_second(now);
   if (now <= earned_at_) return;
   if (earned_at_ != TimePoint{}) {
     const std::chrono::duration<double> passed = now - earned_at_;
-    tokens_ = std::min(limits_.burst, tokens_ + passed.count() * limits_.per_second);
+    tokens_ += passed.count() * limits_.per_second;
   }
+  keep_to_limit();
   earned_at_ = now;
 }
 
@@ -49,8 +66,8 @@ Duration RetryBudget::reserve(TimePoint now) {
   earn(now);
   tokens_ -= 1;
   if (tokens_ >= 0) return Duration::zero();
-  return std::chrono::duration_cast<Duration>(
-      std::chrono::duration<double>(-tokens_ / limits_.per_second));
+  const double rate = limits_.per_second + limits_.share * requests_before_;
+  return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(-tokens_ / rate));
 }
 
 bool RetryBudget::try_take(TimePoint now) {
@@ -61,7 +78,8 @@ bool RetryBudget::try_take(TimePoint now) {
 }
 
 void RetryBudget::give_back() {
-  tokens_ = std::min(limits_.burst, tokens_ + 1);
+  tokens_ += 1;
+  keep_to_limit();
 }
 
 }  // namespace aerokv::client

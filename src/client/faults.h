@@ -149,12 +149,12 @@ class RetryBudget {
   struct Limits {
     double share = 0.2;      ///< of a retry, earned by each request
     double per_second = 40;  ///< earned by time
-    double burst = 64;       ///< that may be saved up
+    double burst = 64;       ///< that may be saved up, besides what the last second or two earned
   };
 
   explicit RetryBudget(const Limits& limits) : limits_(limits), tokens_(limits.burst) {}
 
-  void note_request();
+  void note_request(TimePoint now);
   /// Takes one. Returns how long it has to wait for its turn, zero mostly.
   Duration reserve(TimePoint now);
   /// Takes one if it has its turn now.
@@ -163,10 +163,15 @@ class RetryBudget {
 
  private:
   void earn(TimePoint now);
+  void keep_to_limit();
+  void turn_second(TimePoint now);
 
   const Limits limits_;
   double tokens_;  // below zero: taken in advance
   TimePoint earned_at_{};
+  TimePoint second_{};  // since when `requests_` counts
+  double requests_ = 0;
+  double requests_before_ = 0;  // in the second before
 };
 
 }  // namespace aerokv::client

@@ -315,8 +315,8 @@ void IoLoop::dispatch(Pool& pool, Connection& connection, Command* command, Time
   if (command->attempt_ > 0) {
     stats_.retries.fetch_add(1, std::memory_order_relaxed);
   } else {
-    retry_budget_.note_request();
-    if (!command->plan.is_write) hedge_budget_.note_request();
+    retry_budget_.note_request(now);
+    if (!command->plan.is_write) hedge_budget_.note_request(now);
   }
   command->connection_ = &connection;
   command->sent_at_ = now;

@@ -234,6 +234,7 @@ TEST_F(ConnectorFault, ManySubmitsAreEachAnsweredOnce) {
   std::map<uint64_t, Completion> all;
   std::set<uint64_t> ids;
   size_t hits = 0;
+  std::string error;
   for (size_t i = 0; i < kSubmits; ++i) {
     const Result<uint64_t> id = connector->submit(Operation::exists, {key_item("k")});
     ASSERT_TRUE(id) << id.error().message();
@@ -246,8 +247,9 @@ TEST_F(ConnectorFault, ManySubmitsAreEachAnsweredOnce) {
   for (const auto& [id, completion] : all) {
     EXPECT_EQ(ids.count(id), 1U);
     hits += completion.ok && text_of(completion.bits) == "1" ? 1 : 0;
+    if (!completion.ok) error = completion.error;
   }
-  EXPECT_EQ(hits, kSubmits);
+  EXPECT_EQ(hits, kSubmits) << error;
   EXPECT_EQ(connector->pending(), 0U);
 }
 
