@@ -262,6 +262,7 @@ void Tender::on_generations(Contact& contact) {
   if (contact.failures > 0) {  // it was away: nothing it said before counts
     contact.seen_peers_generation.clear();
     contact.seen_partition_generation.clear();
+    contact.seen_rebalance_generation.clear();
     refresh_all_peers_ = true;
     contact.failures = 0;
     const std::scoped_lock lock(mutex_);
