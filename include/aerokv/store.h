@@ -60,6 +60,7 @@ struct StoreOptions {
   bool commit_master_only = false;  ///< answer before the replicas have the record
   Replica replica = Replica::sequence;
   int rack_id = -1;
+  bool hedge_reads = false;  ///< a load that is later than most is sent to a second replica, too
   bool send_key = true;  ///< meta records carry their key, which makes them listable
   bool enable_crc32 = false;
   Verify verify = Verify::identity;
@@ -172,12 +173,15 @@ struct StoreStats {
   /// and with it the counters of this and the next line, and `nodes`.
   uint64_t engine = 0;
   uint64_t requests = 0, retries = 0, stalls = 0, connection_errors = 0;
+  uint64_t hedges = 0, hedges_won = 0;  ///< second requests of late loads; those that came first
+  uint64_t probes = 0;                  ///< of suspects, whether they work again
   uint64_t bytes_in_flight = 0, bytes_in_flight_peak = 0;
   Histogram stored_segment_counts, stored_segment_bytes;  ///< of each object that was stored
   uint64_t damaged_keys = 0;  ///< keys that lookups report absent until they are stored again
   struct NodeStats {
     std::string name, address;
-    bool suspect = false;
+    bool suspect = false;  ///< its circuit breaker is open: loads avoid it
+    bool probed = false;   ///< and a probe is under way
     uint64_t requests = 0, failures = 0;
     int64_t connections = 0;
     uint64_t store_window_bytes = 0;  ///< of stores that it is given at once

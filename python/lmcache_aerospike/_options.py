@@ -343,6 +343,11 @@ OPTIONS: Final[tuple[Option, ...]] = (
         high=1_000_000,
         special=(-1,),
     ),
+    _flag(
+        "hedge_reads",
+        False,
+        "A load that is answered later than most is sent to a second replica, too; the first wins.",
+    ),
     _flag("send_key", True, "Meta records carry their key, which makes them listable."),
     _flag("enable_crc32", False, "Also store zlib CRC-32 sums, for readers that check those."),
     Option(

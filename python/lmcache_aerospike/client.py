@@ -37,6 +37,7 @@ _OF_THE_ENGINE: Final = (
     "use_services_alternate",
     "replica",
     "rack_id",
+    "hedge_reads",
     "num_io_threads",
     "max_connections_per_node",
     "max_bytes_in_flight",

@@ -157,6 +157,16 @@ METRICS: Final[tuple[Metric, ...]] = (
         "Times that a request was turned away from a node that had gone silent.",
     ),
     Metric(
+        "aerospike_hedges_total",
+        "counter",
+        (),
+        "Late loads that were sent to a second replica, too (hedge_reads).",
+    ),
+    Metric("aerospike_hedges_won_total", "counter", (), "Those whose second answer came first."),
+    Metric(
+        "aerospike_probes_total", "counter", (), "Nodes that loads avoid asked if they work again."
+    ),
+    Metric(
         "aerospike_connection_errors_total",
         "counter",
         (),
@@ -426,6 +436,9 @@ def _simple_samples(
         "aerospike_requests_total": [((), sums["requests"])],
         "aerospike_retries_total": [((), sums["retries"])],
         "aerospike_stalls_total": [((), sums["stalls"])],
+        "aerospike_hedges_total": [((), sums["hedges"])],
+        "aerospike_hedges_won_total": [((), sums["hedges_won"])],
+        "aerospike_probes_total": [((), sums["probes"])],
         "aerospike_connection_errors_total": [((), sums["connection_errors"])],
         "aerospike_in_flight_bytes": [((), sums["bytes_in_flight"])],
         "aerospike_in_flight_bytes_peak": [((), sums["bytes_in_flight_peak"])],

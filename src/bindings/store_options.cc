@@ -70,6 +70,7 @@ StoreOptions read_options(const nb::dict& fields, std::optional<SerdeConfig>& se
   reader.take_choice("commit_level", out.commit_master_only, kCommitLevels);
   reader.take_choice("replica", out.replica, kReplicas);
   reader.take_number("rack_id", out.rack_id);
+  reader.take_flag("hedge_reads", out.hedge_reads);
   reader.take_flag("send_key", out.send_key);
   reader.take_flag("enable_crc32", out.enable_crc32);
   reader.take_choice("verify", out.verify, kVerifies);
@@ -117,6 +118,7 @@ nb::dict node_dict(const StoreStats::NodeStats& node) {
   out["name"] = node.name;
   out["address"] = node.address;
   out["suspect"] = node.suspect;
+  out["probed"] = node.probed;
   out["requests"] = node.requests;
   out["failures"] = node.failures;
   out["connections"] = node.connections;
@@ -178,6 +180,9 @@ nb::dict stats_dict(const StoreStats& stats) {
   out["requests"] = stats.requests;
   out["retries"] = stats.retries;
   out["stalls"] = stats.stalls;
+  out["hedges"] = stats.hedges;
+  out["hedges_won"] = stats.hedges_won;
+  out["probes"] = stats.probes;
   out["connection_errors"] = stats.connection_errors;
   out["bytes_in_flight"] = stats.bytes_in_flight;
   out["bytes_in_flight_peak"] = stats.bytes_in_flight_peak;

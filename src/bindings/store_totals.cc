@@ -51,6 +51,9 @@ void add_engine(StoreStats& to, const StoreStats& from) {
   to.requests += from.requests;
   to.retries += from.retries;
   to.stalls += from.stalls;
+  to.hedges += from.hedges;
+  to.hedges_won += from.hedges_won;
+  to.probes += from.probes;
   to.connection_errors += from.connection_errors;
   to.bytes_in_flight += from.bytes_in_flight;
   to.bytes_in_flight_peak = std::max(to.bytes_in_flight_peak, from.bytes_in_flight_peak);
@@ -67,6 +70,7 @@ void add_nodes(std::vector<StoreStats::NodeStats>& to,
       continue;
     }
     same->suspect |= node.suspect;
+    same->probed |= node.probed;
     same->requests += node.requests;
     same->failures += node.failures;
     same->connections += node.connections;

@@ -62,6 +62,9 @@ struct ClientOptions {
     return read_attempt_timeout * (1 << std::min(attempt, 4U));
   }
   int read_attempts_max = 4;
+  /// How long a read that finds no replica at work waits for a map that names others: a computed
+  /// answer is soon cheaper than a late miss.
+  [[nodiscard]] milliseconds map_patience() const { return read_attempt_timeout * 4 / 3; }
   /// A read that is later than most is sent to a second replica as well.
   bool hedge_reads = false;
   milliseconds tend_interval{1000};

@@ -164,8 +164,7 @@ bool IoLoop::may_read_again(const Command& command, const Fault& fault, const No
   }
   if (command.attempt_ < static_cast<uint32_t>(options_.read_attempts_max)) return true;
   if (fault.status.code() != Code::unavailable || !map_) return false;
-  return now - command.first_failure_ <
-             options_.read_attempts_max * options_.read_attempt_timeout &&
+  return now - command.first_failure_ < options_.map_patience() &&
          std::any_of(
              map_->nodes.begin(), map_->nodes.end(),
              [](const NodePtr& node) { return node->is_active() && !node->is_suspect(); });

@@ -98,6 +98,7 @@ Result<client::ClientOptions> client_options(const StoreOptions& options) {
       break;
   }
   out.rack_id = options.rack_id;
+  out.hedge_reads = options.hedge_reads;
   out.io_threads = options.num_io_threads;
   out.connections_per_node_max = options.max_connections_per_node;
   out.bytes_in_flight_max = options.max_bytes_in_flight;
@@ -168,7 +169,7 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(StoreOptions options) {
   context->options = std::move(options);
   context->set_limits(*std::move(limits));
   context->client = *std::move(client);
-  if (context->limits()->stop_writes) context->admission.stop_writes("a node says so");
+  if (context->limits()->stop_writes) context->admission.stop_writes("a node says stop_writes=true");
   return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(context)));
 }
 
@@ -379,6 +380,9 @@ StoreStats ChunkStore::stats() const {
   stats.requests = read(client.attempts);
   stats.retries = read(client.retries);
   stats.stalls = read(client.stalls);
+  stats.hedges = read(client.hedges);
+  stats.hedges_won = read(client.hedges_won);
+  stats.probes = read(client.probes);
   stats.connection_errors = read(client.connection_errors);
   stats.bytes_in_flight = read(client.bytes_in_flight);
   stats.bytes_in_flight_peak = read(client.bytes_in_flight_peak);
@@ -388,7 +392,8 @@ StoreStats ChunkStore::stats() const {
   if (context_->client->is_closed()) return stats;
   for (const client::NodePtr& node : context_->client->map()->nodes) {
     stats.nodes.push_back({node->name(), node->endpoint().to_string(), node->is_suspect(),
-                           read(node->requests), read(node->failures), read(node->connections_open),
+                           node->is_suspect() && node->is_probed(), read(node->requests),
+                           read(node->failures), read(node->connections_open),
                            node->stores.bytes()});
   }
   return stats;

@@ -136,10 +136,9 @@ class Run : public std::enable_shared_from_this<Run> {
 
   /// True while the owners of rows that cannot be reached may be replaced by a new map.
   bool note_failure(TimePoint now) {
-    const client::ClientOptions& options = client_.options();
     const std::scoped_lock lock(mutex_);
     if (first_failure_ == TimePoint{}) first_failure_ = now;
-    return now - first_failure_ < options.read_attempts_max * options.read_attempt_timeout;
+    return now - first_failure_ < client_.options().map_patience();
   }
 
   Duration next_pause(uint32_t attempt) {

@@ -59,11 +59,18 @@ def test_code_names_equal_the_enum() -> None:
 
 def test_result_codes_equal_the_source() -> None:
     source = (ROOT / "src/wire/result.cc").read_text()
-    code_rows = [
-        [code, name, status, {"never": ""}.get(retry, retry.replace("_", " "))]
-        for code, status, retry, name in re.findall(
-            r'Row\{(\d+), Code::(\w+), (\w+), "([^"]+)"\}', source
+    rules = (ROOT / "src/client/faults.h").read_text()
+    retries = {
+        code: "" if read == "give_up" else read.replace("_", " ")
+        for codes, read in re.findall(
+            r'\{FaultKind::\w+, "[^"]+", \{([\d, ]+)\}, Next::(\w+)', rules
         )
+        for code in codes.split(", ")
+    }
+    assert len(retries) > 10
+    code_rows = [
+        [code, name, status, retries.get(code, "")]
+        for code, status, name in re.findall(r'Row\{(\d+), Code::(\w+), "([^"]+)"\}', source)
     ]
     assert len(code_rows) > 50
     assert table("docs/formats/wire.md", "## Result codes") == code_rows

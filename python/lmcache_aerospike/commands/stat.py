@@ -188,7 +188,7 @@ def _show_cluster(session: Session, limits: StoreLimits, nodes: list[NodeStats])
     for title in ("node", "address", "state"):
         table.add_column(title)
     for node in nodes:
-        state = "suspect" if node["suspect"] else "ok"
+        state = "probed" if node["probed"] else "suspect" if node["suspect"] else "ok"
         table.add_row(node["name"], node["address"], state)
     session.output.print(table)
     session.output.print()
