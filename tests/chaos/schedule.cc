@@ -301,17 +301,17 @@ std::string text_of(const Fault& fault) {
   }
 }
 
-}  // namespace
-
-std::vector<Event> make_schedule(const Recipe& recipe) {
-  return Maker(recipe).make();
-}
-
 const char* verb_of(Kind kind) {
   constexpr const char* kVerbs[] = {"stop",        "start",   "pause", "resume", "remove",
                                     "fault",       "unfault", "limit", "link",   "latency",
                                     "stop_writes", "expire",  "user",  "rack",   "rotate"};
   return kVerbs[static_cast<size_t>(kind)];
+}
+
+}  // namespace
+
+std::vector<Event> make_schedule(const Recipe& recipe) {
+  return Maker(recipe).make();
 }
 
 std::string text_of(const Event& event) {

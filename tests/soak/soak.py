@@ -218,9 +218,9 @@ class ConnectorWorker(Worker):
         self._is_open = False
 
     def open(self) -> None:
-        self._is_open = True
         self._connector = AerospikeNativeConnector(self._hosts, **self._options)
         self._buffers = [bytearray(BUFFER_BYTES) for _ in range(BATCH)]
+        self._is_open = True
 
     def close(self) -> None:
         if not self._is_open:
