@@ -113,6 +113,13 @@ void Connection::on_ready() {
   update_interest();
 }
 
+void Connection::on_change() {
+  // Turns were given out at the old speed.
+  end_turn(link_in(), turn_in_, 0);
+  end_turn(link_out(), turn_out_, 0);
+  on_ready();
+}
+
 bool Connection::is_receiving() const {
   return mute_ || (continuation_ == nullptr && !have_message_ && !close_after_flush_ &&
                    out_.unsent() < kOutputMax && held_.size() < kHeldMax);

@@ -31,8 +31,10 @@ class Connection {
   [[nodiscard]] bool has_ended() const { return ended_; }
 
   void on_events(uint32_t events);
-  /// Time has passed, or the node goes on after a freeze.
+  /// Time has passed.
   void on_ready();
+  /// The node goes on after a freeze, or its links have another speed.
+  void on_change();
 
  private:
   /// A complete message in front of the input.

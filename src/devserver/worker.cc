@@ -109,7 +109,7 @@ void Worker::thaw_connections(int node) {
     if (connection->node() == node) ids.push_back(id);
   }
   for (const uint64_t id : ids) {
-    connections_.at(id)->on_ready();
+    connections_.at(id)->on_change();
     settle(id);
   }
 }

@@ -47,7 +47,7 @@ class Worker {
   /// Serves the client behind `socket`, which asked `node`.
   void adopt(UniqueFd socket, int node, bool is_tls);
 
-  /// To be posted: closes the connections of a node, or lets them go on after a freeze.
+  /// To be posted: closes the connections of a node, or lets them look again at what they wait for.
   void close_connections(int node);
   void thaw_connections(int node);
 

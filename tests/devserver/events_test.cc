@@ -56,6 +56,15 @@ TEST_F(EventsTest, a_link_becomes_slow_and_fast_again_while_an_answer_is_under_w
   ASSERT_TRUE(server_->set_link(0, 0));  // who waits for the link is woken
   client.set_timeout(milliseconds(10'000));
   EXPECT_GT(client.receive(690'000).size(), 600'000U);
+  // From slow to less slow: who had a turn far away gets a nearer one.
+  ASSERT_TRUE(server_->set_link(0, 1000));
+  RawClient third = connect(0);
+  third.send(get_of(key).build());
+  third.set_timeout(milliseconds(100));
+  const size_t begun = third.receive(900'000).size();
+  ASSERT_TRUE(server_->set_link(0, 50'000'000));
+  third.set_timeout(milliseconds(10'000));
+  EXPECT_EQ(third.receive(900'000 - begun).size(), 900'000 - begun);
   EXPECT_FALSE(server_->set_link(2, 0));
 }
 

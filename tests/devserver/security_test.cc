@@ -37,8 +37,9 @@ class SecurityTest : public ServerTest {
   void start_with_users(std::chrono::seconds ttl = std::chrono::seconds(1000)) {
     devserver::Options options;
     options.session_ttl = ttl;
-    options.users = {{.name = "u1", .password = "pw1"},
-                     {.name = "reader", .password = "pw1", .roles = mask_of(devserver::Role::read)}};
+    options.users = {
+        {.name = "u1", .password = "pw1"},
+        {.name = "reader", .password = "pw1", .roles = mask_of(devserver::Role::read)}};
     start(std::move(options));
   }
 

@@ -23,13 +23,13 @@ RAISED = [
 
 
 def stub_names() -> dict[str, set[str]]:
-    tree = ast.parse((PACKAGE / "_native.pyi").read_text())
     out: dict[str, set[str]] = {"": set()}
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            out[""].add(node.name)
-        elif isinstance(node, ast.ClassDef):
-            out[node.name] = {f.name for f in node.body if isinstance(f, ast.FunctionDef)}
+    for part in PACKAGE.glob("_native*.pyi"):
+        for node in ast.parse(part.read_text()).body:
+            if isinstance(node, ast.FunctionDef):
+                out[""].add(node.name)
+            elif isinstance(node, ast.ClassDef):
+                out[node.name] = {f.name for f in node.body if isinstance(f, ast.FunctionDef)}
     return out
 
 
