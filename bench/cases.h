@@ -22,6 +22,7 @@ inline constexpr double kCpuRatioMax = 1.4;
 inline constexpr double kAddedLatencyMsMax = 50;
 inline constexpr uint64_t kOverBudgetBytesMax = 16'000'000;
 inline constexpr double kOverloadRatioMax = 2;
+inline constexpr double kTlsLoadRatioMin = 0.65;
 
 /// Loads and stores of 1, 4, 16 and 80 MB objects beside bare loops over the same bytes: CPU
 /// seconds for a GB and throughput.
@@ -43,5 +44,9 @@ Status run_memory(Server& server, const Settings& settings, Json& report);
 /// Loads alone, and while stores arrive at twice the rate that the server takes, on servers of its
 /// own.
 Status run_overload(const Settings& settings, Json& report);
+
+/// Loads and stores of 4 MB objects over TLS beside the same in clear text, and beside what OpenSSL
+/// alone moves; on a server of its own.
+Status run_tls(const Settings& settings, Json& report);
 
 }  // namespace aerokv::bench

@@ -8,6 +8,7 @@
 #include "cases.h"
 #include "peer.h"
 #include "server.h"
+#include "tls_peer.h"
 
 namespace {
 
@@ -19,12 +20,13 @@ using aerokv::bench::Server;
 using aerokv::bench::Settings;
 
 constexpr const char* kUsage =
-    "usage: aerokv_engine_bench [--cases memory,transfer,batch,lookup,latency,overload] [--quick]\n"
+    "usage: aerokv_engine_bench [--cases memory,transfer,tls,batch,lookup,latency,overload] "
+    "[--quick]\n"
     "  [--rounds N] [--io-threads N] [--hosts HOST:PORT,...] [--json FILE]\n"
     "Without --hosts a development server is started as another process.\n";
 
 struct Arguments {
-  std::string cases = "memory,transfer,batch,lookup,latency,overload";
+  std::string cases = "memory,transfer,tls,batch,lookup,latency,overload";
   std::string hosts;
   std::string json;
   Settings settings;
@@ -71,6 +73,7 @@ Status run(const Arguments& arguments, Json& report) {
   // First, while the process has no memory from before to use again.
   if (wanted("memory")) AEROKV_TRY(aerokv::bench::run_memory(*server, settings, report));
   if (wanted("transfer")) AEROKV_TRY(aerokv::bench::run_transfer(*server, settings, report));
+  if (wanted("tls")) AEROKV_TRY(aerokv::bench::run_tls(settings, report));
   if (wanted("batch")) AEROKV_TRY(aerokv::bench::run_batch(*server, settings, report));
   if (wanted("lookup")) AEROKV_TRY(aerokv::bench::run_lookup(*server, settings, report));
   if (wanted("latency")) AEROKV_TRY(aerokv::bench::run_latency(*server, settings, report));
@@ -83,6 +86,12 @@ Status run(const Arguments& arguments, Json& report) {
 int main(int argc, char** argv) {
   if (argc == 3 && std::string(argv[1]) == "--serve") {
     return aerokv::bench::run_server(std::strtoull(argv[2], nullptr, 10));
+  }
+  if (argc == 4 && std::string(argv[1]) == "--serve-tls") {
+    return aerokv::bench::run_tls_server(argv[2], argv[3]);
+  }
+  if (argc == 4 && std::string(argv[1]) == "--tls-peer") {
+    return aerokv::bench::run_tls_peer(argv[2], argv[3]);
   }
   if (argc == 2 && std::string(argv[1]) == "--peer") return aerokv::bench::run_peer();
   Arguments arguments;

@@ -48,6 +48,29 @@ int run_server(uint64_t link_bytes_per_second) {
   return 0;
 }
 
+int run_tls_server(const std::string& certificate, const std::string& key) {
+  devserver::Options options;
+  options.namespaces[0].size_bytes = kServerBytes;
+  options.reserve_bytes = kReserveBytes;
+  options.tls.options.enable = true;
+  options.tls.options.cert_file = certificate;
+  options.tls.options.key_file = key;
+  options.tls.name = "cluster.test";
+  auto server = devserver::DevServer::start(std::move(options));
+  if (!server) {
+    std::cerr << server.error().message() << "\n";
+    return 1;
+  }
+  const devserver::Endpoint clear = (*server)->endpoints().front();
+  const devserver::Endpoint tls = (*server)->tls_endpoints().front();
+  std::cout << "ready " << clear.host << ":" << clear.port << " " << tls.host << ":" << tls.port
+            << std::endl;
+  for (std::string line; std::getline(std::cin, line);) {
+  }
+  (*server)->stop();
+  return 0;
+}
+
 Result<Server> Server::start(uint64_t link_bytes_per_second) {
   Result<ReadyChild> ready = spawn_ready({"", "--serve", std::to_string(link_bytes_per_second)});
   if (!ready) return ready.error();

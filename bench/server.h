@@ -13,6 +13,9 @@ namespace aerokv::bench {
 /// ends. `link_bytes_per_second` is what its link carries, 0 = no limit.
 int run_server(uint64_t link_bytes_per_second);
 
+/// Prints "ready HOST:PORT HOST:PORT", the second address for TLS. Serves until stdin ends.
+int run_tls_server(const std::string& certificate, const std::string& key);
+
 /// The server that a benchmark runs against.
 class Server {
  public:
