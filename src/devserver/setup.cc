@@ -56,10 +56,19 @@ Status complete_ids(Options& options) {
   return {};
 }
 
-Status check_tls(const Options& options) {
-  const ServerTls& tls = options.tls;
+Status complete_tls(Options& options) {
+  ServerTls& tls = options.tls;
+  const bool by_certificate =
+      std::any_of(options.users.begin(), options.users.end(),
+                  [](const UserOptions& user) { return user.login == Login::pki; });
+  if (by_certificate && !options.has_tls()) {
+    return bad("users of the mode pki log in with a certificate: it needs TLS");
+  }
   if (!options.has_tls()) {
     return options.clear_port ? Status() : bad("without a clear port it needs TLS");
+  }
+  if (by_certificate && tls.client_certificates == TlsClientCertificate::ignored) {
+    tls.client_certificates = TlsClientCertificate::optional;
   }
   if (tls.port != 0 && tls.port + options.all_nodes() - 1 > 65535) return bad("tls port: too high");
   return {};
@@ -99,7 +108,7 @@ Status complete(Options& options) {
   if (options.port != 0 && options.port + options.all_nodes() - 1 > 65535) {
     return bad("port: too high");
   }
-  return check_tls(options);
+  return complete_tls(options);
 }
 
 namespace {

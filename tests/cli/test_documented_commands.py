@@ -48,7 +48,7 @@ RULES = [
     Rule("docs/start.md", OURS + "ls", START),
     Rule("docs/(guides/replay|reference/cli).md", OURS + "replay .*", REPLAY),
     Rule("docs/reference/cli.md", OURS + "bench .*", BENCH),
-    Rule("docs/(start|reference/cpp).md", OURS + "serve .*", "tests/cli/test_cli_serve.py::"),
+    Rule("docs/(start|reference/(cpp|cli)).md", OURS + "serve .*", "tests/cli/test_cli_serve.py::"),
     Rule(".*", OURS + "demo --hosts .*", DEMO),
     Rule(".*", OURS + ".*", RUN_HERE),
     # Building and installing.
@@ -81,6 +81,11 @@ RULES = [
     Rule("CONTRIBUTING.md", "cmake --preset dev .*", SELF),
     Rule(
         "docs/benchmarks.md", ".venv/bin/python bench/run.py .*", "tests/bench/test_bench_run.py::"
+    ),
+    Rule(
+        "docs/guides/failures.md",
+        ".venv/bin/python bench/cluster_events.py",
+        "tests/bench/test_cluster_events.py::",
     ),
 ]
 

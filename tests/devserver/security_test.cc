@@ -3,6 +3,7 @@
 // is given when is ours where the enterprise server could not be recorded.
 #include <gtest/gtest.h>
 
+#include "devserver/setup.h"
 #include "server_fixture.h"
 #include "wire/result.h"
 
@@ -129,6 +130,145 @@ TEST_F(SecurityTest, a_reader_may_not_write) {
   EXPECT_EQ(ask_code(client, put_of("k", pattern(5, 1))), result::kRoleViolation);
   EXPECT_EQ(ask_code(client, remove_of("k")), result::kRoleViolation);
   EXPECT_EQ(client.info("truncate:namespace=lmcache;set=kv_chunks"), "ERROR:81:role violation");
+}
+
+TEST_F(SecurityTest, each_role_opens_what_it_is_for) {
+  devserver::Options options;
+  options.namespaces[0].nsup_period_s = 0;
+  for (size_t i = 0; i < devserver::kRoles; ++i) {
+    const auto role = static_cast<devserver::Role>(i);
+    options.users.push_back({.name = std::string(devserver::role_name(role)),
+                             .password = "pw1",
+                             .roles = mask_of(role)});
+  }
+  start(std::move(options));
+  const std::string denied = "ERROR:81:role violation";
+  struct Rights {
+    const char* role;
+    bool reads, writes, truncates, configures;
+  };
+  for (const Rights& rights : {Rights{"read", true, false, false, false},
+                               {"write", false, true, false, false},
+                               {"read-write", true, true, false, false},
+                               {"read-write-udf", true, true, false, false},
+                               {"truncate", false, false, true, false},
+                               {"data-admin", false, false, true, false},
+                               {"sys-admin", false, false, false, true},
+                               {"user-admin", false, false, false, false}}) {
+    SCOPED_TRACE(rights.role);
+    RawClient client = connect();
+    ASSERT_EQ(login(client, rights.role), 0);
+    const auto refused = [&](bool allowed) { return allowed ? 0 : int{result::kRoleViolation}; };
+    EXPECT_EQ(ask_code(client, put_of("k", pattern(5, 1))), refused(rights.writes));
+    EXPECT_EQ(ask_code(client, remove_of("none")),
+              rights.writes ? int{result::kNotFound} : int{result::kRoleViolation});
+    EXPECT_EQ(ask_code(client, exists_of("none")),
+              rights.reads ? int{result::kNotFound} : int{result::kRoleViolation});
+    EXPECT_EQ(client.info("truncate:namespace=lmcache;set=other"),
+              rights.truncates ? "ok" : denied);
+    EXPECT_EQ(client.info("set-config:context=namespace;namespace=lmcache;default-ttl=0"),
+              rights.configures ? "ok" : denied);
+    EXPECT_EQ(client.info("recluster:"), rights.configures ? "ok" : denied);
+    EXPECT_EQ(client.info("node"), "A1");
+    EXPECT_EQ(client.info("edition"), "Aerospike Enterprise Edition");
+  }
+}
+
+TEST_F(SecurityTest, users_change_while_their_sessions_are_open) {
+  start_with_users();
+  RawClient client = connect();
+  ASSERT_EQ(login(client, "u1"), 0);
+  EXPECT_EQ(ask_code(client, put_of("k", pattern(5, 1))), 0);
+  ASSERT_TRUE(server_->set_user(
+      {.name = "u1", .password = "other", .roles = mask_of(devserver::Role::read)}));
+  EXPECT_EQ(ask_code(client, put_of("k", pattern(5, 1))), result::kRoleViolation);
+  EXPECT_EQ(ask_code(client, get_of("k")), 0);
+  RawClient second = connect();
+  EXPECT_EQ(login(second, "u1"), result::kInvalidCredential);  // the old password
+  EXPECT_EQ(authenticate(second, "u1", token_), 0);            // its token goes on
+  server_->expire_sessions();
+  EXPECT_EQ(ask_code(second, get_of("k")), result::kNotAuthenticated);
+  EXPECT_EQ(authenticate(second, "u1", token_), result::kExpiredSession);
+  ASSERT_EQ(login(second, "reader"), 0);
+  ASSERT_TRUE(server_->drop_user("reader"));
+  EXPECT_EQ(ask_code(second, get_of("k")), result::kNotAuthenticated);
+  EXPECT_EQ(authenticate(second, "reader", token_), result::kInvalidUser);
+  EXPECT_EQ(login(second, "reader"), result::kInvalidUser);
+  EXPECT_FALSE(server_->drop_user("reader"));
+  ASSERT_TRUE(server_->set_user({.name = "reader", .password = "pw1"}));
+  EXPECT_EQ(authenticate(second, "reader", token_), result::kInvalidCredential);
+  EXPECT_EQ(login(second, "reader"), 0);
+}
+
+TEST_F(SecurityTest, quotas_count_each_kind_of_request_by_itself) {
+  devserver::Options options;
+  options.users = {{.name = "u1", .password = "pw1", .write_quota = 3}};
+  start(std::move(options));
+  RawClient client = connect();
+  ASSERT_EQ(login(client, "u1"), 0);
+  int refused = 0;
+  for (int i = 0; i < 10; ++i) {  // within two seconds at most
+    const uint8_t code = ask_code(client, put_of("k", pattern(5, 1)));
+    refused += code == result::kQuotaExceeded ? 1 : 0;
+    EXPECT_TRUE(code == 0 || code == result::kQuotaExceeded);
+  }
+  EXPECT_GE(refused, 4);
+  EXPECT_EQ(ask_code(client, exists_of("k")), 0);
+}
+
+TEST_F(SecurityTest, directories_and_certificates_know_no_hashed_password) {
+  devserver::Options options;
+  options.users = {{.name = "ldap", .password = "pw1", .login = devserver::Login::external}};
+  start(std::move(options));
+  RawClient client = connect();
+  EXPECT_EQ(login(client, "ldap"), result::kInvalidCredential);
+  const auto external = [&](const std::string& password) {
+    const auto answer = client.ask(
+        security_request(20, {{0, "ldap"}, {3, std::string(kCredential)}, {4, password}}));
+    return answer ? std::to_integer<uint8_t>((*answer)[9]) : uint8_t{255};
+  };
+  EXPECT_EQ(external("pw2"), result::kInvalidCredential);
+  EXPECT_EQ(external("pw1"), 0);
+  EXPECT_EQ(ask_code(client, put_of("k", pattern(5, 1))), 0);
+  const auto answer = client.ask(security_request(20, {}));  // by a certificate that is not there
+  ASSERT_TRUE(answer);
+  EXPECT_EQ(answer->at(9), std::byte{result::kInvalidCredential});
+  devserver::Options pki;
+  pki.users = {{.name = "bob", .password = "", .login = devserver::Login::pki}};
+  EXPECT_FALSE(devserver::DevServer::start(std::move(pki)));  // without TLS
+}
+
+TEST_F(SecurityTest, users_in_the_form_of_the_command_line) {
+  using devserver::Role;
+  const auto plain = devserver::parse_user("u:p");
+  ASSERT_TRUE(plain);
+  EXPECT_EQ(plain->roles, mask_of(Role::read_write));
+  const auto full = devserver::parse_user("u:a:b:read+sys-admin:external");
+  ASSERT_TRUE(full);
+  EXPECT_EQ(full->password, "a:b");
+  EXPECT_EQ(full->roles, mask_of(Role::read) | mask_of(Role::sys_admin));
+  EXPECT_EQ(full->login, devserver::Login::external);
+  const auto pki = devserver::parse_user("u::write:pki");
+  ASSERT_TRUE(pki);
+  EXPECT_EQ(pki->password, "");
+  EXPECT_EQ(pki->roles, mask_of(Role::write));
+  EXPECT_EQ(devserver::parse_user("u:read")->password, "read");
+  EXPECT_FALSE(devserver::parse_user("u"));
+  EXPECT_FALSE(devserver::parse_user(":p"));
+}
+
+TEST_F(SecurityTest, damaged_security_messages_are_refused) {
+  start_with_users();
+  for (uint8_t command = 0; command < 24; ++command) {
+    RawClient client = connect();
+    for (const auto& fields : std::vector<std::vector<std::pair<uint8_t, std::string>>>{
+             {}, {{0, ""}}, {{0, "u1"}, {10, "\x05"}}, {{0, "u1"}, {1, "x"}, {10, "\x01\x20x"}}}) {
+      const auto answer = client.ask(security_request(command, fields));
+      ASSERT_TRUE(answer) << int{command};
+      EXPECT_NE(answer->at(9), std::byte{0}) << int{command};
+    }
+    EXPECT_EQ(ask_code(client, get_of("k")), result::kNotAuthenticated);
+  }
 }
 
 TEST_F(SecurityTest, without_users_logins_are_answered_as_by_the_community_edition) {
