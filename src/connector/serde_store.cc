@@ -78,8 +78,8 @@ class SerdeStore::OpenBatch {
 /// Neighbours of one batch that go the way together. Lives until its last item was reported.
 class SerdeStore::Group : public std::enable_shared_from_this<Group> {
  public:
-  Group(SerdeStore& store, std::shared_ptr<OpenBatch> batch)
-      : store_(store), batch_(std::move(batch)) {}
+  Group(SerdeStore& store, std::shared_ptr<OpenBatch> batch, Operation operation)
+      : store_(store), batch_(std::move(batch)), operation_(operation) {}
   virtual ~Group() = default;
 
   struct Member {
@@ -88,10 +88,13 @@ class SerdeStore::Group : public std::enable_shared_from_this<Group> {
     uint64_t bytes_max;
   };
 
-  void add(size_t index, uint64_t bytes_max) {
+  void add(size_t index, uint64_t bytes_max, uint64_t raw_bytes) {
     members_.push_back({index, bytes_, bytes_max});
     bytes_ += aligned(bytes_max);
+    raw_bytes_ += raw_bytes;
   }
+  [[nodiscard]] bool is_store() const { return operation_ == Operation::put; }
+  [[nodiscard]] uint64_t raw_bytes() const { return raw_bytes_; }
   [[nodiscard]] uint64_t bytes() const { return bytes_; }
   [[nodiscard]] size_t size() const { return members_.size(); }
   [[nodiscard]] bool is_late() const { return SteadyClock::now() >= batch_->due; }
@@ -99,7 +102,9 @@ class SerdeStore::Group : public std::enable_shared_from_this<Group> {
   /// Begins; the bytes of the group are counted as used until it calls release().
   virtual void start() = 0;
 
+  /// Ends what was never started.
   void fail_all(const Status& status) {
+    if (is_store()) store_.release_store(raw_bytes_);
     for (const Member& member : members_) batch_->fail(member.index, status);
   }
 
@@ -113,7 +118,7 @@ class SerdeStore::Group : public std::enable_shared_from_this<Group> {
     if (loan_.data() != nullptr) return {};
     return {Code::overloaded, "serde: no memory for " + std::to_string(bytes_) + " encoded bytes"};
   }
-  void release() { store_.release(bytes_, std::move(loan_)); }
+  void release() { store_.release(*this, std::move(loan_)); }
 
   SerdeStore& store_;
   const std::shared_ptr<OpenBatch> batch_;
@@ -121,7 +126,9 @@ class SerdeStore::Group : public std::enable_shared_from_this<Group> {
   serde::ScratchPool::Loan loan_;
 
  private:
+  const Operation operation_;
   uint64_t bytes_ = 0;
+  uint64_t raw_bytes_ = 0;
 };
 
 /// Encodes, then stores.
@@ -338,7 +345,9 @@ void SerdeStore::close() {
   {
     const std::scoped_lock lock(mutex_);
     closed_ = true;
-    waiting.swap(waiting_);
+    waiting.swap(waiting_loads_);
+    waiting.insert(waiting.end(), waiting_stores_.begin(), waiting_stores_.end());
+    waiting_stores_.clear();
   }
   for (const auto& group : waiting) {
     group->fail_all({Code::closed, "the store was closed"});
@@ -384,15 +393,20 @@ void SerdeStore::submit(Operation operation, std::vector<Item> items, BatchDone 
       refused.emplace_back(i, bytes_max.error().with_context("item " + std::to_string(i)));
       continue;
     }
+    if (operation == Operation::put && !reserve_store(raw)) {
+      refused.emplace_back(
+          i, Status(Code::overloaded, "store: shed: max_store_bytes_queued are waiting already"));
+      continue;
+    }
     if (groups.empty() || raw_in_group >= kGroupBytes || groups.back()->size() >= kGroupItemsMax) {
       raw_in_group = 0;
       if (operation == Operation::put) {
-        groups.push_back(std::make_shared<PutGroup>(*this, batch));
+        groups.push_back(std::make_shared<PutGroup>(*this, batch, operation));
       } else {
-        groups.push_back(std::make_shared<GetGroup>(*this, batch));
+        groups.push_back(std::make_shared<GetGroup>(*this, batch, operation));
       }
     }
-    groups.back()->add(i, *bytes_max);
+    groups.back()->add(i, *bytes_max, raw);
     raw_in_group += raw;
   }
   for (auto& [index, status] : refused) {
@@ -406,7 +420,7 @@ void SerdeStore::admit(std::shared_ptr<Group> group) {
   {
     const std::scoped_lock lock(mutex_);
     if (!closed_) {
-      waiting_.push_back(std::move(group));
+      (group->is_store() ? waiting_stores_ : waiting_loads_).push_back(std::move(group));
       group = nullptr;
     }
   }
@@ -414,22 +428,54 @@ void SerdeStore::admit(std::shared_ptr<Group> group) {
   start_waiting();
 }
 
-/// Starts groups while they fit; one that is larger than the budget goes alone. Only one thread at
-/// a time does so: a group that ends at once, on the same stack, leaves the next to the loop below.
+bool SerdeStore::reserve_store(uint64_t raw_bytes) {
+  const uint64_t bytes_max = options().max_store_bytes_queued;
+  const std::scoped_lock lock(mutex_);
+  if (raw_bytes > bytes_max || store_raw_bytes_ > bytes_max - raw_bytes) {
+    shed_[static_cast<size_t>(ShedReason::queue_full)].fetch_add(1, std::memory_order_relaxed);
+    return false;
+  }
+  store_raw_bytes_ += raw_bytes;
+  store_raw_bytes_peak_ = std::max(store_raw_bytes_peak_, store_raw_bytes_);
+  return true;
+}
+
+void SerdeStore::release_store(uint64_t raw_bytes) {
+  const std::scoped_lock lock(mutex_);
+  store_raw_bytes_ -= raw_bytes;
+}
+
+/// The next group that fits, if any: loads first, and stores in half of the budget; one of each
+/// kind that is larger goes alone. Requires mutex_.
+std::shared_ptr<SerdeStore::Group> SerdeStore::take_startable() {
+  const uint64_t used = load_bytes_ + store_bytes_;
+  const auto take = [](auto& waiting) {
+    std::shared_ptr<Group> group = std::move(waiting.front());
+    waiting.pop_front();
+    return group;
+  };
+  if (!waiting_loads_.empty()) {
+    const uint64_t bytes = waiting_loads_.front()->bytes();
+    if (load_bytes_ == 0 || used + bytes <= bytes_max_) return take(waiting_loads_);
+  }
+  if (waiting_stores_.empty()) return nullptr;
+  const uint64_t bytes = waiting_stores_.front()->bytes();
+  const bool fits = store_bytes_ + bytes <= bytes_max_ / 2 && used + bytes <= bytes_max_;
+  return store_bytes_ == 0 || fits ? take(waiting_stores_) : nullptr;
+}
+
+/// Starts groups while they fit. Only one thread at a time does so: a group that ends at once, on
+/// the same stack, leaves the next to the loop below.
 void SerdeStore::start_waiting() {
   std::unique_lock lock(mutex_);
   if (starting_) return;
   starting_ = true;
-  while (!waiting_.empty()) {
-    const uint64_t bytes = waiting_.front()->bytes();
-    if (bytes_in_use_ > 0 && bytes_in_use_ + bytes > bytes_max_) break;
-    const std::shared_ptr<Group> group = std::move(waiting_.front());
-    waiting_.pop_front();
+  while (const std::shared_ptr<Group> group = take_startable()) {
     const bool late = group->is_late();
-    if (!late) bytes_in_use_ += bytes;
+    if (!late) (group->is_store() ? store_bytes_ : load_bytes_) += group->bytes();
     lock.unlock();
     if (late) {
-      group->fail_all({Code::timeout, "the deadline passed before the object's turn came"});
+      end_late(*group);
     } else {
       group->start();
     }
@@ -438,11 +484,26 @@ void SerdeStore::start_waiting() {
   starting_ = false;
 }
 
-void SerdeStore::release(uint64_t bytes, serde::ScratchPool::Loan loan) {
+void SerdeStore::end_late(Group& group) {
+  Status status(group.is_store() ? Code::overloaded : Code::timeout,
+                "the deadline passed before the object's turn came");
+  if (group.is_store()) {
+    status = status.with_context("store: shed");
+    shed_[static_cast<size_t>(ShedReason::deadline)].fetch_add(group.size(),
+                                                               std::memory_order_relaxed);
+  }
+  for (size_t i = 0; i < group.size(); ++i) {
+    count_refused(group.is_store() ? Operation::put : Operation::get, status);
+  }
+  group.fail_all(status);
+}
+
+void SerdeStore::release(Group& group, serde::ScratchPool::Loan loan) {
   scratch_.give_back(std::move(loan));
   {
     const std::scoped_lock lock(mutex_);
-    bytes_in_use_ -= bytes;
+    (group.is_store() ? store_bytes_ : load_bytes_) -= group.bytes();
+    if (group.is_store()) store_raw_bytes_ -= group.raw_bytes();
   }
   start_waiting();
 }
@@ -466,6 +527,15 @@ StoreStats SerdeStore::stats() const {
       stats.operations[i].errors += refused;
       stats.operations[i].errors_by_code[code] += refused;
     }
+  }
+  for (size_t i = 0; i < kShedReasons; ++i) {
+    stats.stores_shed_by_reason[i] += shed_[i].load(std::memory_order_relaxed);
+  }
+  {
+    // What waits is held as the caller has it, not as the inner store does.
+    const std::scoped_lock lock(mutex_);
+    stats.store_bytes_queued = store_raw_bytes_;
+    stats.store_bytes_queued_peak = store_raw_bytes_peak_;
   }
   StoreStats::PerOperation& gets = stats.operations[index_of(Operation::get)];
   gets.hits -= undecodable + too_large;

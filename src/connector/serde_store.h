@@ -59,9 +59,14 @@ class SerdeStore final : public Store {
   /// The encoded bytes that an item needs at most. Errors: invalid.
   [[nodiscard]] Result<uint64_t> encoded_bytes_max(uint64_t raw_bytes) const;
 
+  /// Whether so much more payload may wait to be stored; counts it then.
+  bool reserve_store(uint64_t raw_bytes);
   void admit(std::shared_ptr<Group> group);
   void start_waiting();
-  void release(uint64_t bytes, serde::ScratchPool::Loan loan);
+  [[nodiscard]] std::shared_ptr<Group> take_startable();
+  void end_late(Group& group);
+  void release(Group& group, serde::ScratchPool::Loan loan);
+  void release_store(uint64_t raw_bytes);
   void count_refused(Operation operation, const Status& status);
 
   const std::unique_ptr<Store> inner_;
@@ -70,15 +75,18 @@ class SerdeStore final : public Store {
   const uint64_t bytes_max_;
   serde::ScratchPool scratch_;
 
-  std::mutex mutex_;
-  std::deque<std::shared_ptr<Group>> waiting_;  // guarded by mutex_
-  uint64_t bytes_in_use_ = 0;                   // guarded by mutex_
-  bool starting_ = false;                       // guarded by mutex_: a thread starts groups now
-  bool closed_ = false;                         // guarded by mutex_
+  mutable std::mutex mutex_;
+  // Guarded by mutex_, as is all below. Loads and stores each have their own.
+  std::deque<std::shared_ptr<Group>> waiting_loads_, waiting_stores_;
+  uint64_t load_bytes_ = 0, store_bytes_ = 0;                // encoded, in use
+  uint64_t store_raw_bytes_ = 0, store_raw_bytes_peak_ = 0;  // of stores that have not ended
+  bool starting_ = false;                                    // a thread starts groups now
+  bool closed_ = false;
 
   // What the inner store does not see; relaxed.
   std::array<std::array<std::atomic<uint64_t>, kCodes>, kOperations> refused_{};
   std::atomic<uint64_t> undecodable_{0}, too_large_{0};
+  std::array<std::atomic<uint64_t>, kShedReasons> shed_{};
 
   std::unique_ptr<serde::WorkerPool> pool_;  // ends first
 };

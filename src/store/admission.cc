@@ -246,11 +246,11 @@ void Admission::stop_writes(const std::string& why) {
     waiting_bytes_ = 0;
   }
   log(LogLevel::warning, "stop-writes",
-      "namespace " + context_.options.ns + " takes no more writes (" + why +
-          "); stores are shed until it does, loads and removals go on; give it room, or let "
+      "namespace " + context_.options.ns + " takes no more writes: " + why +
+          "; stores are shed until it does, loads and removals go on; give it room, or let "
           "objects live shorter (default_ttl_seconds)");
   shed(waiting, ShedReason::stop_writes);
-  post(&Admission::probe, SteadyClock::now() + kProbeInterval);
+  post(&Admission::probe);  // it may have been one record of one device
 }
 
 /// Asks the nodes; where they never said that they had stopped, the next store has to tell.

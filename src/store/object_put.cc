@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/object_put.h"
 
+#include <algorithm>
+
 #include "store/discovery.h"
 
 namespace aerokv::store {
@@ -51,7 +53,7 @@ void ObjectPut::start(std::shared_ptr<Batch> batch, size_t index,
   object->segments_.reserve(plan->segment_count);
   for (uint32_t i = 0; i < plan->segment_count; ++i) {
     SegmentPut& segment = object->segments_.emplace_back(object->context_, owner);
-    segment.prepare(digests[i], true, object->batch_->deadline(), plan->bytes(i));
+    segment.prepare(digests[i], true, object->batch_->store_deadline(), plan->bytes(i));
     segment.set_slice(object->payload_.subspan(static_cast<size_t>(plan->offset(i)),
                                                static_cast<size_t>(plan->bytes(i))),
                       ttl);
@@ -96,7 +98,8 @@ client::Command* ObjectPut::prepare_meta() {
   if (plan_.is_inline()) meta_.payload = payload_;
   if (context_.options.send_key) meta_.user_key = meta_user_key(item.key);
   meta_.wire_ttl = Context::wire_ttl(ttl_seconds_);
-  meta_.prepare(meta_digest_, true, batch_->deadline(), plan_.is_inline() ? plan_.total_bytes : 0);
+  meta_.prepare(meta_digest_, true, batch_->store_deadline(),
+                plan_.is_inline() ? plan_.total_bytes : 0);
   commands_left_.store(1, std::memory_order_release);
   return &meta_;
 }
@@ -114,18 +117,36 @@ void ObjectPut::meta_done() {
   finish({});
 }
 
+/// Whether the server may have seen anything of this store.
+bool ObjectPut::was_sent() const {
+  return meta_.was_sent() ||
+         std::any_of(segments_.begin(), segments_.end(),
+                     [](const SegmentPut& segment) { return segment.was_sent(); });
+}
+
+/// Its time was over before the first request had a turn: an older object under the key stays.
+void ObjectPut::shed() {
+  context_.count_shed(ShedReason::deadline, 1);
+  is_shed_ = true;
+  finish({Code::overloaded, "store: shed: the deadline passed before its turn came"});
+}
+
 /// After a failure: no reader may find the object, neither this nor an older one whose segments
 /// were overwritten.
 void ObjectPut::withdraw(Status status) {
+  if (!was_sent()) {
+    return status.code() == Code::timeout ? shed() : finish(std::move(status));
+  }
   failure_ = explain(std::move(status), ttl_seconds_, context_.options.ns);
   context_.damaged.add(meta_digest_);
   if (failure_.code() == Code::too_big) refresh_limits(batch_->context_ptr());
   if (failure_.server_result() == wire::result::kOutOfSpace) {
-    context_.admission.stop_writes(failure_.message());
+    context_.admission.stop_writes("store failed: " + failure_.message());
   }
   if (failure_.code() == Code::closed) return finish(std::move(failure_));
   step_ = Step::cleanup;
-  remove_.prepare(meta_digest_, true, SteadyClock::now() + kCleanupTimeout, 0);
+  const TimePoint end = std::min(batch_->deadline(), SteadyClock::now() + kCleanupTimeout);
+  remove_.prepare(meta_digest_, true, end, 0);
   commands_left_.store(1, std::memory_order_release);
   context_.client->submit(&remove_);
 }
@@ -137,8 +158,10 @@ void ObjectPut::finish(Status status) {
   result.status = std::move(status);
   const std::shared_ptr<Batch> batch = batch_;
   const size_t index = index_;
+  const bool is_shed = is_shed_;
   delete this;
   batch->context().admission.ended(*batch, index, result.status);
+  if (is_shed) return batch->shed(index, std::move(result.status));
   batch->finish(index, std::move(result));
 }
 

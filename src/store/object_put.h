@@ -30,7 +30,9 @@ class ObjectPut final : private CommandOwner {
   void segments_done();
   void meta_done();
   client::Command* prepare_meta();
+  [[nodiscard]] bool was_sent() const;
   void withdraw(Status status);
+  void shed();
   void finish(Status status);
 
   const std::shared_ptr<Batch> batch_;
@@ -45,6 +47,7 @@ class ObjectPut final : private CommandOwner {
   MetaPut meta_;
   RecordRemove remove_;
   Status failure_;
+  bool is_shed_ = false;
   Step step_ = Step::segments;
   std::atomic<uint32_t> commands_left_{0};
 };

@@ -111,6 +111,8 @@ std::string_view remedy_of(MissReason reason) {
 void log_error(const StoreOptions& options, Operation operation, const Status& status) {
   const Code code = status.code();
   if (code == Code::closed || code == Code::not_found) return;
+  // A namespace that takes no stores has its own line, see Admission.
+  if (operation == Operation::put && status.server_result() == wire::result::kOutOfSpace) return;
   const std::string_view verb = verb_of(operation);
   std::string cause(verb);
   cause += ' ';

@@ -146,6 +146,7 @@ Status SegmentGet::value(std::string_view bin, uint8_t, Bytes value) {
 // ----------------------------------------------------------------------------------------- writes
 
 Status SegmentPut::encode(uint32_t timeout_ms, Encoded& request) {
+  was_sent_ = true;
   if (!summed_) {
     sum_ = segment_sum(slice_);
     summed_ = true;
@@ -164,6 +165,7 @@ Status SegmentPut::encode(uint32_t timeout_ms, Encoded& request) {
 }
 
 Status MetaPut::encode(uint32_t timeout_ms, Encoded& request) {
+  was_sent_ = true;
   if (record.plan.is_inline() && record.sums.empty()) record.sums = {segment_sum(payload)};
   wire::RecordRequest put = wire::RecordRequest::put(
       context_.record(digest_), wire::Exists::create_or_replace, wire_ttl, {}, timeout_ms);

@@ -41,6 +41,8 @@ class RecordCommand : public client::Command {
 
   [[nodiscard]] const wire::Digest& digest() const { return digest_; }
   [[nodiscard]] const wire::MessageHeader& header() const { return header_; }
+  /// False if no attempt came as far as a connection.
+  [[nodiscard]] bool was_sent() const { return was_sent_; }
   [[nodiscard]] bool is_missing() const {
     return status_.ok() && header_.result_code == wire::result::kNotFound;
   }
@@ -53,6 +55,7 @@ class RecordCommand : public client::Command {
   wire::Digest digest_{};
   wire::MessageHeader header_;
   Status status_;
+  bool was_sent_ = false;  // writes only
 };
 
 /// Reads a meta record, and an inline payload into its target.
