@@ -152,7 +152,7 @@ void Batch::set_result(size_t index, ItemResult result) {
     orphans.push_back({items_[item_index].key, first});
   }
   if (orphans.empty()) return report();
-  remove_orphans(context_, orphans, [self = shared_from_this()] { self->report(); });
+  remove_orphans(context_, orphans, deadline_, [self = shared_from_this()] { self->report(); });
 }
 
 void Batch::note_overwrite(size_t index, uint32_t first_orphan) {

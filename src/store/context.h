@@ -149,6 +149,11 @@ class Batch : public std::enable_shared_from_this<Batch> {
   [[nodiscard]] const Item& item(size_t index) const { return items_[index]; }
   [[nodiscard]] size_t size() const { return items_.size(); }
   [[nodiscard]] TimePoint deadline() const { return deadline_; }
+  /// Until when a store may go on: what is left of the time belongs to the clean-up of those that
+  /// failed, so that the batch ends in time with nothing left behind.
+  [[nodiscard]] TimePoint store_deadline() const {
+    return deadline_ - std::min<Duration>(kCleanupTimeMax, (deadline_ - begun_) / 5);
+  }
   [[nodiscard]] uint64_t payload_bytes() const { return payload_bytes_; }
 
   /// The digests of the meta records of items `from` <= index < `to`.
@@ -167,6 +172,7 @@ class Batch : public std::enable_shared_from_this<Batch> {
  private:
   [[nodiscard]] std::atomic<uint64_t>& open_bytes() const;
   void set_result(size_t index, ItemResult result);
+  static constexpr milliseconds kCleanupTimeMax{250};
   void report();
 
   const std::shared_ptr<Context> context_;

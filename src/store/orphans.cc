@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "store/orphans.h"
 
+#include <algorithm>
+
 #include "store/row_batch.h"
 
 namespace aerokv::store {
@@ -47,9 +49,9 @@ void look(const std::shared_ptr<Search>& search, const std::vector<Orphans>& orp
 }  // namespace
 
 void remove_orphans(const std::shared_ptr<Context>& context, const std::vector<Orphans>& orphans,
-                    std::function<void()> done) {
-  look(std::make_shared<Search>(Search{context, std::move(done), SteadyClock::now() + kTimeout}),
-       orphans, 1);
+                    TimePoint deadline, std::function<void()> done) {
+  const TimePoint end = std::min(deadline, SteadyClock::now() + kTimeout);
+  look(std::make_shared<Search>(Search{context, std::move(done), end}), orphans, 1);
 }
 
 }  // namespace aerokv::store

@@ -17,9 +17,10 @@ struct Orphans {
 };
 
 /// Removes segments `first`, `first` + 1, ... of each key while there are any; segments are
-/// numbered without gaps, so the first absent one is the end. Best effort, bounded in time.
+/// numbered without gaps, so the first absent one is the end. Best effort, until `deadline`
+/// and for half a second at the most.
 /// `done` is called exactly once, on an I/O thread or on this one.
 void remove_orphans(const std::shared_ptr<Context>& context, const std::vector<Orphans>& orphans,
-                    std::function<void()> done);
+                    TimePoint deadline, std::function<void()> done);
 
 }  // namespace aerokv::store
