@@ -257,7 +257,7 @@ def wait_for_seeds(dev: Any, plain: dict[str, Any]) -> list[dict[str, Any]]:
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--quick", action="store_true", help="half a minute: one node dies")
-    parser.add_argument("--only", help="events whose name contains this")
+    parser.add_argument("--only", help='events whose name contains this; "seed": starts alone')
     parser.add_argument("--output", type=Path, default=HERE / "results")
     parser.add_argument("--docs", type=Path, help="write the table into this page, too")
     parser.add_argument(
@@ -284,7 +284,7 @@ def main() -> int:
     for events, replication in ((EVENTS, 2), (SINGLE_COPY, 1)):
         played = chosen(events, arguments)
         report["events"] += play_all(played, replication) if played else []
-    if not arguments.quick and not arguments.only:
+    if not arguments.quick and (not arguments.only or arguments.only == "seed"):
         from lmcache_aerospike._options import BY_NAME
 
         report["starts"] = starts("start_timeout_ms" in BY_NAME)
