@@ -178,7 +178,7 @@ void Tender::await_events(TimePoint now) {
       proceed(contact);
     } else if (now >= contact.asked_at + patience(contact)) {
       fail(contact, {Code::timeout,
-                     "no answer within " + std::to_string(patience(contact).count()) + " ms"});
+                     std::string(contact.channel.stage()) + " within " + std::to_string(patience(contact).count()) + " ms"});
     }
   }
 }

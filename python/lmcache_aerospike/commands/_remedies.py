@@ -20,7 +20,16 @@ _FULL = (
 _BY_TEXT: tuple[tuple[str, str], ...] = (
     ("not authenticated", "the server has users: give --username and --password-file"),
     ("(invalid credential)", "check --username and --password-file"),
-    ("(invalid user)", "check --username; the user must exist on the server"),
+    ("(unknown user)", "check --username; the user must exist on the server"),
+    ("(invalid password)", "check --username and --password-file"),
+    ("(expired password)", "give the user a new password on the server"),
+    ("(not whitelisted)", "the server does not take this user from this address"),
+    ("expired since", "the certificate has to be renewed"),
+    ("unknown CA", "check tls_ca_file: it must hold the CA of the cluster"),
+    ("self-signed", "check tls_ca_file: it must hold the CA of the cluster"),
+    ("wrong name: made out to", "check tls_name: it is the tls-name of the servers"),
+    ("certificate required", "the server wants a certificate: give tls_cert_file and tls_key_file"),
+    ("speak TLS?", "check --hosts: with tls_enable it names the TLS ports"),
     ("(security not", "the server has no users: leave --username and --password-file out"),
     (
         "(role violation)",
