@@ -177,8 +177,8 @@ void Tender::await_events(TimePoint now) {
     if (fds_[i].revents != 0) {
       proceed(contact);
     } else if (now >= contact.asked_at + patience(contact)) {
-      fail(contact, {Code::timeout,
-                     std::string(contact.channel.stage()) + " within " + std::to_string(patience(contact).count()) + " ms"});
+      fail(contact, {Code::timeout, std::string(contact.channel.stage()) + " within " +
+                                        std::to_string(patience(contact).count()) + " ms"});
     }
   }
 }
