@@ -24,7 +24,7 @@ CCACHE = $(shell command -v ccache)
 PACKAGE_SOURCES := pyproject.toml CMakeLists.txt $(shell find cmake include src python -type f \
   -not -name '*.pyc' -not -name '*_test.cc' -not -name '*_fuzz.cc' 2>/dev/null)
 
-.PHONY: help setup wheel demo test test-cpp test-asan test-tsan test-fuzz test-python test-server soak bench lint format \
+.PHONY: help setup wheel demo test test-cpp test-asan test-tsan test-fuzz test-python test-server soak chaos bench lint format \
   docs clean
 
 help: ## Show this list
@@ -117,6 +117,19 @@ test-server: $(STAMPS)/apt-bench $(VENV)/.stamp-dev $(VENV)/.stamp-package ## In
 SOAK_S ?= 600
 soak: $(STAMPS)/apt-bench $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Mixed traffic and restarts for SOAK_S=600 seconds: nothing may grow
 	SOAK_S='$(SOAK_S)' $(BIN)/python -m pytest -s tests/soak
+
+CHAOS_S ?= 600
+CHAOS_SEED ?= 1
+CHAOS_SEEDS ?= 5
+# Each seed has its share of the time, two thirds of it in C++ and one third through Python. On failure
+# both print the seed and the shortest prefix of the schedule that fails again.
+chaos: $(STAMPS)/apt-test $(VENV)/.stamp-dev $(VENV)/.stamp-package ## Every event of a cluster under verified load for CHAOS_S=600 seconds, CHAOS_SEEDS=5 seeds
+	CMAKE_CXX_COMPILER_LAUNCHER=$(CCACHE) cmake --preset release >/dev/null
+	cmake --build --preset release -j $(JOBS) --target chaos -- --quiet
+	build/release/tests/chaos/chaos --seed '$(CHAOS_SEED)' --seeds '$(CHAOS_SEEDS)' \
+	  --seconds "$$(( $(CHAOS_S) * 2 / 3 / $(CHAOS_SEEDS) + 1 ))"
+	$(BIN)/python tests/chaos/chaos.py --seed '$(CHAOS_SEED)' --seeds '$(CHAOS_SEEDS)' \
+	  --seconds "$$(( $(CHAOS_S) / 3 / $(CHAOS_SEEDS) + 1 ))"
 
 test: ## Everything: C++ (release, ASan+UBSan, TSan), fuzz smoke, then pytest
 	$(MAKE) --no-print-directory test-cpp

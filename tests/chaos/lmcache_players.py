@@ -30,7 +30,9 @@ SIZES = (16, 5000, 200_000, 300_000)
 class ManagerPlayer(Player):
     """Chunks leave the memory of a StorageManager, and come back by prefetches."""
 
-    def __init__(self, name: str, kind: str, hosts: str, seed: int, options: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, kind: str, hosts: str, seed: int, options: dict[str, Any]
+    ) -> None:
         super().__init__()
         self.name = name
         self._spec = SPECS[kind](hosts, "managed", **options)
@@ -111,7 +113,9 @@ class ManagerPlayer(Player):
 class AdapterPlayer(Player):
     """Tasks of LMCache's native adapter, with keys that are stored again and again."""
 
-    def __init__(self, name: str, kind: str, hosts: str, seed: int, options: dict[str, Any]) -> None:
+    def __init__(
+        self, name: str, kind: str, hosts: str, seed: int, options: dict[str, Any]
+    ) -> None:
         super().__init__()
         self.name = name
         self._spec = SPECS[kind](hosts, "adapted", **options)

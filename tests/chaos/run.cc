@@ -32,7 +32,9 @@ constexpr milliseconds kVanishTime{3000 * kSlowness};
 
 std::vector<Profile> profiles(const Recipe& recipe) {
   std::vector<Profile> all;
-  all.push_back({"writer", [](StoreOptions&) {}});
+  all.push_back({"writer", [hedges = recipe.seed % 2 == 0](StoreOptions& options) {
+                   options.hedge_reads = hedges;
+                 }});
   all.back().shares = {40, 35, 15};
   all.push_back({"reader", [in_rack = recipe.has_racks()](StoreOptions& options) {
                    options.replica = in_rack ? Replica::prefer_rack : Replica::any;
@@ -49,6 +51,7 @@ Profile hashing(const char* name, Replica replica) {
   return {name, [replica](StoreOptions& options) {
             options.verify = Verify::full;
             options.replica = replica;
+            options.hedge_reads = replica == Replica::sequence;
           }};
 }
 

@@ -34,12 +34,29 @@ _REQUESTS = (
     _READS + _BATCHES,
     tuple(kind for kind in _ORDER if kind not in _CONTACTS),
 )
-_DAMAGES = (
-    "garbage_body garbage_frame flip_value_bit shorter_value longer_value wrong_bin_name "
-    "wrong_particle op_size_over op_count_over op_count_under field_count_over frame_size_over "
-    "frame_size_under frame_size_huge wrong_type index_out_of_range index_duplicate missing_row "
-    "extra_row no_final_unit empty_frame"
-).split()
+_DAMAGES = [
+    "garbage_body",
+    "garbage_frame",
+    "flip_value_bit",
+    "shorter_value",
+    "longer_value",
+    "wrong_bin_name",
+    "wrong_particle",
+    "op_size_over",
+    "op_count_over",
+    "op_count_under",
+    "field_count_over",
+    "frame_size_over",
+    "frame_size_under",
+    "frame_size_huge",
+    "wrong_type",
+    "index_out_of_range",
+    "index_duplicate",
+    "missing_row",
+    "extra_row",
+    "no_final_unit",
+    "empty_frame",
+]
 
 
 def mix(z: int) -> int:
