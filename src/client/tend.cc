@@ -235,10 +235,10 @@ Duration Tender::pause() const {
              : options_.tend_interval;
 }
 
-/// A node that failed before gets less time.
+/// A node that failed before gets less time, once there are others to turn to.
 milliseconds Tender::patience(const Contact& contact) const {
-  return contact.failures > 0 ? std::min(options_.connect_timeout, kSecondChance)
-                              : options_.connect_timeout;
+  return contact.failures > 0 && version_ > 0 ? std::min(options_.connect_timeout, kSecondChance)
+                                              : options_.connect_timeout;
 }
 
 /// A start does not wait for seeds that do not answer, once a cluster was found and asked that has

@@ -50,7 +50,8 @@ void Tender::reconnect(Contact& contact) {
   contact.step = Contact::Step::connecting;
   {
     const std::scoped_lock lock(mutex_);
-    if (!ready_) seed_errors_.try_emplace(contact.label(), Code::unavailable, "no answer yet");
+    if (!ready_)
+      seed_errors_.try_emplace(contact.address_text(), Code::unavailable, "no answer yet");
   }
   Status status = find_addresses(contact);
   connect_next(contact, std::move(status));
@@ -86,7 +87,7 @@ void Tender::connect_next(Contact& contact, Status why_not) {
     contact.current = contact.candidates[contact.next++];
     contact.asked_at = SteadyClock::now();
     why_not = contact.channel.connect(contact.current.address, options_,
-                                       contact.current.endpoint.tls_name);
+                                      contact.current.endpoint.tls_name);
     if (why_not.ok()) return connected(contact);
   }
   if (why_not.ok()) why_not = {Code::unavailable, "no address"};
@@ -142,13 +143,14 @@ void Tender::fail(Contact& contact, const Status& error) {
     log(LogLevel::warning, "seed:" + label, "no node at " + label + ": " + error.message());
   }
   const std::scoped_lock lock(mutex_);
-  if (!ready_) seed_errors_[label] = error;
+  if (!ready_) seed_errors_[contact.address_text()] = error;
 }
 
 void Tender::ask(Contact& contact, std::initializer_list<std::string_view> commands) {
   std::vector<std::byte> frame;
   const std::span<const std::string_view> list(commands.begin(), commands.size());
   if (Status status = wire::encode_info(list, frame); !status) return fail(contact, status);
+  contact.asked_at = SteadyClock::now();
   contact.channel.request(wire::ReplyKind::info, std::move(frame));
 }
 

@@ -70,9 +70,8 @@ struct Tender::Contact {
   [[nodiscard]] bool is_connecting() const {
     return step == Step::connecting || step == Step::login || step == Step::identity;
   }
-  [[nodiscard]] std::string label() const {
-    return node ? node->label() : endpoints.front().to_string();
-  }
+  [[nodiscard]] std::string address_text() const { return endpoints.front().to_string(); }
+  [[nodiscard]] std::string label() const { return node ? node->label() : address_text(); }
 };
 
 }  // namespace aerokv::client
