@@ -87,7 +87,8 @@ std::optional<ShedReason> Admission::refuse(const Entry& entry) {
 
 uint64_t Admission::started_bytes_max() const {
   uint64_t windows = 0;
-  for (const client::NodePtr& node : context_.client->map()->nodes) windows += node->stores.bytes();
+  const std::shared_ptr<const client::ClusterMap> map = context_.client->map();
+  for (const client::NodePtr& node : map->nodes) windows += node->stores.bytes();
   return std::max(kStartedBytesMin,
                   std::min(2 * windows, context_.options.max_bytes_in_flight / 2));
 }

@@ -13,7 +13,8 @@ Result<std::vector<NodeReport>> ask_cluster(const StoreOptions& options,
   Result<std::unique_ptr<client::Client>> client = client::Client::connect(*client_opts);
   if (!client) return client.error();
   std::vector<NodeReport> reports;
-  for (const client::NodePtr& node : (*client)->map()->nodes) {
+  const std::shared_ptr<const client::ClusterMap> map = (*client)->map();
+  for (const client::NodePtr& node : map->nodes) {
     NodeReport& report = reports.emplace_back();
     report.node = node->name();
     report.address = node->endpoint().to_string();

@@ -390,7 +390,8 @@ StoreStats ChunkStore::stats() const {
   stats.stored_segment_bytes = context_->counters.stored_segment_bytes.snapshot();
   stats.damaged_keys = context_->damaged.size();
   if (context_->client->is_closed()) return stats;
-  for (const client::NodePtr& node : context_->client->map()->nodes) {
+  const std::shared_ptr<const client::ClusterMap> map = context_->client->map();
+  for (const client::NodePtr& node : map->nodes) {
     stats.nodes.push_back({node->name(), node->endpoint().to_string(), node->is_suspect(),
                            node->is_suspect() && node->is_probed(), read(node->requests),
                            read(node->failures), read(node->connections_open),
