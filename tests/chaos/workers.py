@@ -114,7 +114,15 @@ def native_players(hosts: str, recipe: Recipe) -> list[Player]:
     options = {**OPTIONS, **login_of(recipe)}
     seed = recipe.seed
     workers = [
-        soak.StoreWorker("keeper", hosts, seed, lives_long=True, set_name="plain", **options),
+        soak.StoreWorker(
+            "keeper",
+            hosts,
+            seed,
+            lives_long=True,
+            set_name="plain",
+            hedge_reads=seed % 2 == 0,
+            **options,
+        ),
         soak.ConnectorWorker("batches", hosts, seed, set_name="plain", **options),
         soak.ConnectorWorker(
             "thorough", hosts, seed, set_name=HASHED_SET, verify="full", **options
