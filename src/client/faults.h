@@ -137,6 +137,8 @@ inline constexpr uint32_t kFailuresToOpen = 3;
 inline constexpr milliseconds kBackOffFirst{5};
 inline constexpr milliseconds kBackOffMax{200};
 inline constexpr milliseconds kLoginPause{50};
+/// Of reads that wait for a map that names other replicas.
+inline constexpr milliseconds kMapPause{25};
 
 /// The pause before attempt number `attempt` (1 = the first retry): doubled with each, and a random
 /// part of up to a half taken off, so that those who failed together do not come back together.

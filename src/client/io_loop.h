@@ -108,7 +108,7 @@ class IoLoop final : private HedgeLeg::Referee {
                         const NodePtr& target, TimePoint now);
   [[nodiscard]] bool is_suspect(const Node* node) const;
   [[nodiscard]] bool may_read_again(const Command& command, const Fault& fault,
-                                    const NodePtr& target, TimePoint now) const;
+                                    TimePoint now) const;
   void hold(Command* command, TimePoint now);
   void expire(Command* command, const Node* node);
   bool may_answer(Connection& connection, Command& command, uint8_t code) override;

@@ -64,7 +64,7 @@ struct ClientOptions {
   int read_attempts_max = 4;
   /// How long a read that finds no replica at work waits for a map that names others: a computed
   /// answer is soon cheaper than a late miss.
-  [[nodiscard]] milliseconds map_patience() const { return read_attempt_timeout * 4 / 3; }
+  [[nodiscard]] milliseconds map_patience() const { return read_attempt_timeout; }
   /// A read that is later than most is sent to a second replica as well.
   bool hedge_reads = false;
   milliseconds tend_interval{1000};

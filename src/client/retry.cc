@@ -107,7 +107,7 @@ void IoLoop::attempt_failed(Command* command, Fault fault, TimePoint now) {
   const NodePtr target = command->plan.is_write ? nullptr : next_replica(*command);
   const bool is_over =
       next == Next::give_up || (command->plan.node && !awaits_login) ||
-      (!command->plan.is_write && !awaits_login && !may_read_again(*command, fault, target, now));
+      (!command->plan.is_write && !awaits_login && !may_read_again(*command, fault, now));
   const Duration pause =
       is_over ? Duration::zero() : pause_before(*command, rule, next, target, now);
   if (is_over || now + pause >= command->plan.deadline) {
@@ -134,10 +134,12 @@ NodePtr IoLoop::next_replica(const Command& command) const {
 Duration IoLoop::pause_before(const Command& command, const FaultRule& rule, Next next,
                               const NodePtr& target, TimePoint now) {
   if (next == Next::log_in) return kLoginPause;
-  // After many attempts a map that names the right node is on its way.
-  const bool is_at_once = next == Next::elsewhere && target != nullptr &&
-                          command.attempt_ < static_cast<uint32_t>(options_.read_attempts_max);
+  // After many attempts a read waits for a map that names the right node.
+  const bool awaits_map = !command.plan.is_write &&
+                          command.attempt_ >= static_cast<uint32_t>(options_.read_attempts_max);
+  const bool is_at_once = next == Next::elsewhere && target != nullptr && !awaits_map;
   Duration pause = is_at_once ? Duration::zero() : back_off(command.attempt_, random_state_);
+  if (awaits_map) pause = std::min<Duration>(pause, kMapPause);
   // What a node that is away was asked for costs it nothing more, and the others only their share.
   const bool is_shift = target != nullptr && is_suspect(command.last_node_);
   if (rule.is_budgeted && !is_shift) {
@@ -155,13 +157,8 @@ bool IoLoop::is_suspect(const Node* node) const {
 }
 
 /// Reads end after some attempts, except where these cost no time and the cluster lives: when the
-/// last known replica of a partition has died, the next map names others. A node that says nothing
-/// at all has no more than two, if there is nobody else.
-bool IoLoop::may_read_again(const Command& command, const Fault& fault, const NodePtr& target,
-                            TimePoint now) const {
-  if (fault.kind == FaultKind::node_silence && target == nullptr && command.attempt_ >= 2) {
-    return false;
-  }
+/// last known replica of a partition has died, the next map names others.
+bool IoLoop::may_read_again(const Command& command, const Fault& fault, TimePoint now) const {
   if (command.attempt_ < static_cast<uint32_t>(options_.read_attempts_max)) return true;
   if (fault.status.code() != Code::unavailable || !map_) return false;
   return now - command.first_failure_ < options_.map_patience() &&

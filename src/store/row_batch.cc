@@ -9,7 +9,6 @@
 namespace aerokv::store {
 namespace {
 
-constexpr milliseconds kMapPause{25};
 constexpr uint8_t kBatchFlags = wire::BatchEncoder::kInlineMemory | wire::BatchEncoder::kAnswerAll |
                                 wire::BatchEncoder::kReportFailing;
 
@@ -109,7 +108,7 @@ class Run : public std::enable_shared_from_this<Run> {
       const client::NodePtr target = next_node(*map, row.index, attempt + 1);
       const bool is_other = target && target != result.node && !target->is_suspect();
       const bool is_at_once = next == client::Next::elsewhere && is_other && !waits_for_map;
-      const Duration wait = waits_for_map ? Duration(kMapPause)
+      const Duration wait = waits_for_map ? Duration(client::kMapPause)
                             : is_at_once  ? Duration::zero()
                                           : pause;
       if (now + wait >= deadline_) continue;
