@@ -61,7 +61,7 @@ class Start : public ::testing::TestWithParam<Case> {
 
   static devserver::Options server_options() {
     devserver::Options options = small_record_server();
-    if (GetParam().with_login) options.users.push_back({"tester", "secret", true, true});
+    if (GetParam().with_login) options.users.push_back({"tester", "secret"});
     return options;
   }
 
