@@ -125,6 +125,7 @@ class Tend : public ::testing::Test {
     tender_ = std::make_unique<client::Tender>(options_, Secret(), [this](const Map& map) {
       const std::scoped_lock lock(mutex_);
       map_ = map;
+      for (const auto& [name, count] : masters(*map)) most_[name] = std::max(most_[name], count);
       condition_.notify_all();
     });
     return tender_->start();
@@ -149,6 +150,11 @@ class Tend : public ::testing::Test {
   std::map<std::string, int> masters() {
     const std::scoped_lock lock(mutex_);
     return map_ ? masters(*map_) : std::map<std::string, int>();
+  }
+  /// The most partitions that any map so far had it as master of.
+  int most(const std::string& name) {
+    const std::scoped_lock lock(mutex_);
+    return most_[name];
   }
   bool await_masters(const std::map<std::string, int>& wanted, milliseconds patience = kSoon) {
     return await_map([&](const client::ClusterMap& map) { return masters(map) == wanted; },
@@ -176,7 +182,8 @@ class Tend : public ::testing::Test {
  private:
   std::mutex mutex_;
   std::condition_variable condition_;
-  Map map_;  // guarded by mutex_
+  Map map_;                          // guarded by mutex_
+  std::map<std::string, int> most_;  // guarded by mutex_
 
  protected:
   std::unique_ptr<client::Tender> tender_;  // the first to go: it calls back
@@ -244,6 +251,7 @@ TEST_F(Trio, ANodeThatIsCutOffDoesNotTakeTheMap) {
   c_.claim(kAll);
   await_rounds(c_);
   EXPECT_EQ(masters(), kThirds);
+  EXPECT_EQ(most("C"), kThirds.at("C"));
   // The others notice, and go on without it.
   a_.know({&b_});
   b_.know({&a_});
