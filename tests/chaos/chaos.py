@@ -38,7 +38,8 @@ from shrink import Attempt, shrink  # noqa: E402
 from soak import MIB, resources  # noqa: E402
 from workers import Player, make_players  # noqa: E402
 
-RECOVERY_SECONDS_MAX = 30.0
+RECOVERY_SECONDS_MAX = 60.0
+OPEN_SECONDS_MAX = 60.0
 CALM_SECONDS = 1.0
 JOIN_SECONDS_MAX = 90.0
 # A whole StorageManager comes and goes between the two measurements.
@@ -104,15 +105,19 @@ class Play:
         report = Report()
         threads = [threading.Thread(target=self._play, args=(p,)) for p in self.players]
         try:
-            for thread in threads:
+            # One after the other: LMCache takes long to start on a busy machine.
+            for player, thread in zip(self.players, threads, strict=True):
                 thread.start()
-            self._perform(events, report)
-            if not self._problems():
+                self._await_opened(player, report)
+            if not report.problems:
+                self._perform(events, report)
+            if not self._problems() and not report.problems:
                 self._recover(report)
         finally:
             self._stop.set()
             for thread in threads:
-                thread.join(JOIN_SECONDS_MAX)
+                if thread.ident is not None:
+                    thread.join(JOIN_SECONDS_MAX)
             stuck = [p.name for p, t in zip(self.players, threads, strict=True) if t.is_alive()]
             report.problems += [f"{name} is stuck" for name in stuck]
             self._cluster.close()
@@ -131,7 +136,6 @@ class Play:
         return [problem for player in self.players for problem in player.problems]
 
     def _perform(self, events: list[Event], report: Report) -> None:
-        self._await_opened(report)
         begun = time.monotonic()
         for event in events:
             self._sleep_until(begun + event.at_ms / 1000)
@@ -145,12 +149,11 @@ class Play:
             report.events += 1
         self._sleep_until(begun + 0.5)
 
-    def _await_opened(self, report: Report) -> None:
-        deadline = time.monotonic() + RECOVERY_SECONDS_MAX
-        while not all(player.is_ready for player in self.players):
+    def _await_opened(self, player: Player, report: Report) -> None:
+        deadline = time.monotonic() + OPEN_SECONDS_MAX
+        while not player.is_ready and not report.problems:
             if time.monotonic() > deadline or self._problems():
-                report.problems.append("not all players could begin")
-                return
+                report.problems.append(f"{player.name} could not begin")
             time.sleep(0.02)
 
     def _sleep_until(self, moment: float) -> None:

@@ -19,6 +19,7 @@ using testing::kSlowness;
 
 // A batch that ends behind its deadline by more than this is late: the time is for a busy machine.
 constexpr milliseconds kMargin{400 * kSlowness};
+constexpr int kFailuresMax = 2;  // of one key, without a success between them
 constexpr size_t kGuardBytes = 64;
 constexpr std::byte kGuard{0xC5};
 
@@ -256,14 +257,13 @@ void Worker::judge(Slot& slot, size_t index, const ItemResult& result, bool clos
       &counts_.hits, &counts_.misses, &counts_.errors};
   ++(*counters[static_cast<size_t>(result.outcome)])[operation];
   const bool calm = now != 0 && now == slot.calm;
+  const size_t key = slot.mutations.empty() ? slot.loads[index].key : slot.mutations[index].key;
   if (calm) ++counts_.calm_checks;
   if (result.outcome == Outcome::error) {
     ++counts_.codes[static_cast<size_t>(result.status.code())];
-    // A machine that gives no time to its threads makes time-outs of its own.
-    if (calm && !closing && testing::LagMeter::instance().was_calm_since(slot.submitted)) {
-      problem("operation " + std::to_string(operation) +
-              " failed in calm weather: " + result.status.message());
-    }
+    if (calm && !closing) note_failure(slot, key, result);
+  } else if (calm) {
+    failures_.erase({slot.operation, key});
   }
   if (!slot.mutations.empty()) return model_.end(slot.mutations[index], result.outcome, now);
   std::string wrong;
@@ -278,6 +278,19 @@ void Worker::judge(Slot& slot, size_t index, const ItemResult& result, bool clos
     wrong = model_.judge_lookup(slot.loads[index], result, now);
   }
   if (!wrong.empty()) problem(wrong);
+}
+
+/// A machine that gives no time to its threads makes time-outs of its own, but not the same again
+/// and again.
+void Worker::note_failure(const Slot& slot, size_t key, const ItemResult& result) {
+  if (failures_calm_ != slot.calm) failures_.clear();
+  failures_calm_ = slot.calm;
+  const int times = ++failures_[{slot.operation, key}];
+  if (times < kFailuresMax) return;
+  if (!testing::LagMeter::instance().was_calm_since(slot.submitted)) return;
+  problem("operation " + std::to_string(index_of(slot.operation)) + " of " + model_.name(key) +
+          " failed " + std::to_string(times) +
+          " times in calm weather: " + result.status.message());
 }
 
 void Worker::check_time(const Slot& slot, bool closing) {

@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "aerokv/connector.h"
@@ -93,6 +94,7 @@ class Worker {
   void drain(bool closing);
   void take(const Completion& completion, bool closing);
   void judge(Slot& slot, size_t index, const ItemResult& result, bool closing);
+  void note_failure(const Slot& slot, size_t key, const ItemResult& result);
   void check_time(const Slot& slot, bool closing);
   void check_stranded();
   void check_idle();
@@ -110,6 +112,8 @@ class Worker {
   std::vector<size_t> keys_;
   Clock::time_point reopen_at_;
   bool stranded_ = false;
+  std::map<std::pair<Operation, size_t>, int> failures_;  // in calm weather, of each key
+  Calm failures_calm_ = 0;
   Counts counts_;
   std::atomic<bool> stopping_{false};
   std::thread thread_;

@@ -135,8 +135,6 @@ def native_players(hosts: str, recipe: Recipe) -> list[Player]:
 def make_players(hosts: str, recipe: Recipe, kinds: list[str]) -> list[Player]:
     """Of kinds "native" and "lmcache"."""
     players: list[Player] = []
-    if "native" in kinds:
-        players += native_players(hosts, recipe)
     if "lmcache" in kinds:
         from lmcache_players import AdapterPlayer, ManagerPlayer
 
@@ -146,6 +144,8 @@ def make_players(hosts: str, recipe: Recipe, kinds: list[str]) -> list[Player]:
             ManagerPlayer("manager", kind, hosts, recipe.seed, options),
             AdapterPlayer("adapter", "native_plugin", hosts, recipe.seed, options),
         ]
+    if "native" in kinds:
+        players += native_players(hosts, recipe)
     return players
 
 
