@@ -19,8 +19,8 @@ namespace aerokv::client {
 /// shrinks. A server that says that it is overloaded shrinks it at once. Thread-safe.
 class StoreWindow {
  public:
-  static constexpr uint64_t kBytesMin = 2 << 20;
-  static constexpr uint64_t kBytesFirst = 32 << 20;
+  static constexpr uint64_t kBytesMin = 1 << 20;
+  static constexpr uint64_t kBytesFirst = 8 << 20;
   static constexpr uint64_t kBytesMax = 256ULL << 20;
 
   /// What begin() notes about a request, for answered().
