@@ -18,8 +18,9 @@ using testing::kSlowness;
 constexpr milliseconds kDrainTime{450 + 150 * kSlowness};
 constexpr milliseconds kStep{20};
 constexpr milliseconds kRemovalTime{4000};
-// Requests that are larger than what is left go alone.
-constexpr uint64_t kInFlightSlack = 1 << 20;
+// Stores have half of the budget besides what loads have taken, and requests that are larger than
+// what is left go alone.
+constexpr uint64_t kInFlightSlack = kBytesInFlightMax / 2 + (1 << 20);
 
 constexpr const char* kUser = "chaos";
 constexpr const char* kPassword = "a password";
