@@ -181,8 +181,11 @@ Sight World::look(const std::string& key, const Buffer& first, const Buffer& sec
 }
 
 void World::await_quiet(bool trusted) {
+  // A connection that was just opened, or one that a tend has yet to open again, hides one that was
+  // given up: what is seen has to last for a moment, for longer where some seem to be missing.
+  constexpr int kSteady = 3, kSteadyWithout = 60;
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  while (std::chrono::steady_clock::now() < deadline) {
+  for (int steady = 0; std::chrono::steady_clock::now() < deadline;) {
     int64_t open = 0;
     bool any_suspect = false;
     for (const Store* store : {&writer_store(), &*verifier_->store(), &*observer_}) {
@@ -192,8 +195,9 @@ void World::await_quiet(bool trusted) {
         any_suspect = any_suspect || node.suspect;
       }
     }
-    const Result<devserver::NodeStats> stats = server_->stats(0);
-    if (!(trusted && any_suspect) && static_cast<int64_t>(stats->connections_now) <= open) return;
+    const auto now = static_cast<int64_t>(server_->stats(0)->connections_now);
+    steady = now > open || (trusted && any_suspect) ? 0 : steady + 1;
+    if (steady >= (now == open ? kSteady : kSteadyWithout)) return;
     // Nothing announces the end of a connection on the other side.
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
