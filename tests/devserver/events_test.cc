@@ -170,25 +170,16 @@ TEST_F(EventsTest, after_a_blackout_peers_appear_one_by_one) {
   start(std::move(options));
   for (int node = 0; node < 3; ++node) ASSERT_TRUE(server_->stop_node(node));
   for (int node = 0; node < 3; ++node) ASSERT_TRUE(server_->start_node(node));
-  RawClient last = connect(2);
-  std::set<std::string> seen;
-  std::string peers;
-  await(
-      [&] {
-        peers = last.info("peers-clear-std");
-        // A map that is complete beside a list of peers that is not.
-        if (last.info("partition-generation") == "0") seen.insert(peers);
-        return peers.find("[B1,") != std::string::npos && peers.find("[B2,") != std::string::npos;
-      },
-      "peers");
-  EXPECT_TRUE(seen.contains("1,3000,[]"));
-  EXPECT_EQ(std::count_if(seen.begin(), seen.end(),
-                          [](const std::string& list) {
-                            return list.find("[B2,") != std::string::npos &&
-                                   list.find("[B1,") == std::string::npos;
-                          }),
-            1);
   settle();
+  // The last node was there first, alone, then with B2, then with B1.
+  const auto since = [&](int generation) {
+    return info(2, "peers-clear-std:generation=" + std::to_string(generation));
+  };
+  EXPECT_EQ(number(2, "peers-generation"), 3);
+  EXPECT_EQ(since(3), "3,3000,[]");
+  EXPECT_TRUE(since(2).starts_with("3,3000,[[B1,,[")) << since(2);
+  EXPECT_EQ(since(2).find("B2"), std::string::npos);
+  EXPECT_TRUE(since(1).find("[B2,,[") != std::string::npos) << since(1);
   EXPECT_EQ(number(0, "rebalance-generation"), 1);  // they came together
   EXPECT_EQ(claims({0, 1, 2}), (std::map<std::string, int>{{"11", 4096}}));
 }
