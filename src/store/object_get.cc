@@ -95,6 +95,15 @@ bool ObjectGet::next_wave(const MetaRecord& meta) {
   return true;
 }
 
+/// Whether the object is there is not known if only the time is over.
+void ObjectGet::no_other_wave() {
+  if (wave_ < kWavesMax) {
+    return fail(
+        {Code::timeout, "load: the deadline passed before the object's own layout was asked"});
+  }
+  miss(MissReason::segment_sum, {Code::corruption, "load: the object keeps changing"}, false);
+}
+
 void ObjectGet::miss_too_large(const MetaRecord& meta) {
   const uint64_t bytes = meta.plan.total_bytes;
   context_.count_miss(MissReason::too_large);
@@ -112,8 +121,7 @@ void ObjectGet::miss_too_large(const MetaRecord& meta) {
 void ObjectGet::evaluate_inline(const MetaRecord& meta) {
   if (!meta_.payload_received()) {  // segments were expected, so the payload was skipped
     if (next_wave(meta)) return;
-    return miss(MissReason::segment_sum, {Code::corruption, "load: the object keeps changing"},
-                false);
+    return no_other_wave();
   }
   if (!payload_is_intact(meta, meta.plan)) {
     return miss(MissReason::payload_hash,
@@ -133,8 +141,7 @@ bool ObjectGet::is_foreign(const SegmentGet& segment, const MetaRecord& meta, ui
 void ObjectGet::evaluate_segments(const MetaRecord& meta) {
   if (plan_ != meta.plan) {
     if (next_wave(meta)) return;
-    return miss(MissReason::segment_sum, {Code::corruption, "load: the object keeps changing"},
-                false);
+    return no_other_wave();
   }
   for (uint32_t i = 0; i < segments_.size(); ++i) {
     const SegmentGet& segment = segments_[i];

@@ -32,6 +32,7 @@ class ObjectGet final : private CommandOwner {
   void evaluate_segments(const MetaRecord& meta);
   static bool is_foreign(const SegmentGet& segment, const MetaRecord& meta, uint32_t index);
   bool next_wave(const MetaRecord& meta);
+  void no_other_wave();
   [[nodiscard]] bool payload_is_intact(const MetaRecord& meta, const SegmentPlan& plan) const;
 
   void hit(MetaRecord meta);
