@@ -131,10 +131,7 @@ def serve(
             server.add_fault(**entry)
         server.set_latency(-1, latency)
         _announce(server, tls)
-        if control:
-            obey_until(server, ends)
-        else:
-            signal.sigwait(ends)
+        _await_end(server, ends, takes_commands=control)
 
 
 def _announce(server: _native.DevServer, tls: TlsSetup | None) -> None:
@@ -142,3 +139,12 @@ def _announce(server: _native.DevServer, tls: TlsSetup | None) -> None:
     if tls:
         typer.echo(f"tls {server.tls_hosts}")
         typer.echo(f"client --hosts {server.tls_hosts} {tls.client_line()}")
+
+
+def _await_end(
+    server: _native.DevServer, ends: set[signal.Signals], *, takes_commands: bool
+) -> None:
+    if takes_commands:
+        obey_until(server, ends)
+    else:
+        signal.sigwait(ends)
