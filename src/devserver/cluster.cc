@@ -435,11 +435,12 @@ void Cluster::begin_rebalance(NodeMask members, NodeMask empty, NodeMask stale) 
   }
 }
 
-/// Members whose view follows the agreement.
+/// Members whose view follows the agreement. One that was restarted before the others noticed is
+/// still a member by its former life, and follows nothing until it has joined again.
 NodeMask Cluster::updatable() const {
   NodeMask nodes = 0;
   for (int node = 0; node < nodes_; ++node) {
-    if (has(members_, node) && state(node).running && !state(node).frozen) {
+    if (has(members_, node) && takes_part(node)) {
       nodes |= mask_of_node(node);
     }
   }
