@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <initializer_list>
 #include <random>
 #include <set>
 #include <sstream>
@@ -15,6 +16,7 @@ namespace {
 
 using std::chrono::microseconds;
 using std::chrono::seconds;
+using Codes = std::initializer_list<uint8_t>;
 
 std::string next_text(Next next) {
   constexpr const char* kTexts[] = {"elsewhere, at once", "again, after a pause",
@@ -64,12 +66,12 @@ TEST(Faults, EveryCodeHasOneRule) {
       EXPECT_NE(wire::result_name(code), wire::result_name(199)) << "no such code";
     }
   }
-  for (const uint8_t code : {1, 2, 3, 4, 5, 12, 20, 81, 199, 255}) {
+  for (const uint8_t code : Codes{1, 2, 3, 4, 5, 12, 20, 81, 199, 255}) {
     EXPECT_EQ(fault_of_code(code), FaultKind::final_code) << int{code};
     EXPECT_TRUE(is_final(code));
   }
-  for (const uint8_t code : {8, 13, 22}) EXPECT_TRUE(is_final(code)) << int{code};
-  for (const uint8_t code : {7, 9, 11, 14, 18, 65, 66, 80, 152}) EXPECT_FALSE(is_final(code));
+  for (const uint8_t code : Codes{8, 13, 22}) EXPECT_TRUE(is_final(code)) << int{code};
+  for (const uint8_t code : Codes{7, 9, 11, 14, 18, 65, 66, 80, 152}) EXPECT_FALSE(is_final(code));
   EXPECT_TRUE(is_final(wire::result::kOk));
 }
 
@@ -84,7 +86,7 @@ TEST(Faults, ReadsTurnElsewhereAndWritesStayWithTheMaster) {
     }
   }
   // The server says itself that it has not done these.
-  for (const uint8_t code : {7, 8, 11, 13, 14, 18, 22}) {
+  for (const uint8_t code : Codes{7, 8, 11, 13, 14, 18, 22}) {
     EXPECT_EQ(rule_of(fault_of_code(code)).doubt, Doubt::none) << int{code};
   }
   EXPECT_EQ(rule_of(fault_of_code(9)).doubt, Doubt::if_sent);
