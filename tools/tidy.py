@@ -91,7 +91,9 @@ class Source:
             self.is_cpp
             and self.path.startswith(("src/", "include/"))
             and not self.path.startswith("src/bindings/")
-            and not self.name.endswith(("_test.cc", "_testing.h", "_fuzz.cc", "main.cc"))
+            and not self.name.endswith(
+                ("_test.cc", "_testing.cc", "_testing.h", "_fuzz.cc", "main.cc")
+            )
         )
 
     def code(self) -> str:

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <new>
+#include <memory>
 
 namespace aerokv {
 
@@ -16,14 +16,18 @@ class Secret::Pages {
     const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
     mapped_ = (size_ + page - 1) / page * page;
     data_ = ::mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (data_ == MAP_FAILED) throw std::bad_alloc();
-    ::madvise(data_, mapped_, MADV_DONTDUMP);
-    ::mlock(data_, mapped_);  // a limit of the system may forbid it, which is no reason to stop
+    if (data_ == MAP_FAILED) {  // no mapping is left: the heap may still have room for some bytes
+      heap_ = std::make_unique<char[]>(size_);
+      data_ = heap_.get();
+    } else {
+      ::madvise(data_, mapped_, MADV_DONTDUMP);
+      ::mlock(data_, mapped_);  // a limit of the system may forbid it, which is no reason to stop
+    }
     std::memcpy(data_, text.data(), size_);
   }
   ~Pages() {
     explicit_bzero(data_, size_);
-    ::munmap(data_, mapped_);
+    if (heap_ == nullptr) ::munmap(data_, mapped_);
   }
   Pages(const Pages&) = delete;
   Pages& operator=(const Pages&) = delete;
@@ -34,6 +38,7 @@ class Secret::Pages {
   void* data_ = nullptr;
   size_t size_ = 0;
   size_t mapped_ = 0;
+  std::unique_ptr<char[]> heap_;  // instead of a mapping
 };
 
 void wipe(std::string& text) {

@@ -14,6 +14,7 @@ void wipe(std::string& text);
 
 /// A short secret. Its bytes lie in pages of their own, which are kept out of core files and, where
 /// the system allows it, out of the swap space, and are overwritten in the end. Copies share them.
+/// A process that can map no more pages has them on the heap, overwritten in the end as well.
 /// Thread-safe as far as it is not assigned to.
 class Secret {
  public:

@@ -19,7 +19,8 @@ TEST(SecretText, IsTakenOverAndWiped) {
   EXPECT_TRUE(text.empty());
   EXPECT_EQ(secret.view(), expected);
   EXPECT_EQ(std::string(place, size), std::string(size, '\0'));
-  const Secret copy = secret;  // NOLINT(performance-unnecessary-copy-initialization)
+  // NOLINTNEXTLINE(performance-unnecessary-copy-initialization): the copy is what is tested
+  const Secret copy = secret;
   EXPECT_EQ(copy.view().data(), secret.view().data());
   EXPECT_TRUE(Secret().empty());
   EXPECT_TRUE(Secret("").empty());

@@ -31,14 +31,9 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
     ("certificate required", "the server wants a certificate: give tls_cert_file and tls_key_file"),
     ("speak TLS?", "check --hosts: with tls_enable it names the TLS ports"),
     ("(security not", "the server has no users: leave --username and --password-file out"),
-    (
-        "(role violation)",
-        _GRANT,
-    ),
-    (
-        "out of space",
-        _FULL,
-    ),
+    ("(role violation)", _GRANT),
+    ("out of space", _FULL),
+    ("takes no more writes", _FULL),
     ("Name or service not known", f"check the spelling of --hosts, and DNS, {_START_ONE}"),
     ("decode frame", "that port is no Aerospike service port: check --hosts (3000 by default)"),
     ("cluster name", "check the option cluster_name, or --hosts"),

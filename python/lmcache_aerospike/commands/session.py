@@ -52,8 +52,10 @@ More = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Machine-readable output.")]
 
 
-# The engine logs each operation that fails; commands report the same, for each key.
-_OUTCOME = re.compile(r"namespace .+, set .+: \w+ failed: ")
+# The engine logs what fails, and that a namespace is full; commands report the same, for each key.
+_OUTCOME = re.compile(
+    r"namespace .+(, set .+: \w+ failed: | takes (no more writes: |stores again))"
+)
 
 
 class _Gate(logging.Handler):
