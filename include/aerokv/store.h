@@ -61,7 +61,7 @@ struct StoreOptions {
   Replica replica = Replica::sequence;
   int rack_id = -1;
   bool hedge_reads = false;  ///< a load that is later than most is sent to a second replica, too
-  bool send_key = true;  ///< meta records carry their key, which makes them listable
+  bool send_key = true;      ///< meta records carry their key, which makes them listable
   bool enable_crc32 = false;
   Verify verify = Verify::identity;
 

@@ -44,7 +44,8 @@ Status Connection::open(TimePoint now) {
       AEROKV_TRY(wire::encode_authenticate(options_.user, session_->token, hello_));
     }
   }
-  Result<Socket> socket = Socket::start_connect(node_->address(), options_, node_->endpoint().tls_name);
+  Result<Socket> socket =
+      Socket::start_connect(node_->address(), options_, node_->endpoint().tls_name);
   if (!socket) return socket.error().with_context("node " + node_->label());
   socket_ = *std::move(socket);
   last_progress_ = head_since_ = now;
@@ -131,8 +132,8 @@ bool Connection::carries(const void* owner) const {
 
 bool Connection::wants_write() const {
   if (state_ == State::connecting) return socket_.wants_write();
-  return hello_sent_ < hello_.size() ||
-         (state_ == State::ready && fully_sent_ < flights_.size()) || socket_.wants_write();
+  return hello_sent_ < hello_.size() || (state_ == State::ready && fully_sent_ < flights_.size()) ||
+         socket_.wants_write();
 }
 
 void Connection::drive(bool readable, bool writable, TimePoint now, Outcome& outcome) {
@@ -265,9 +266,9 @@ Status Connection::receive_some(TimePoint now, Outcome& outcome) {
     const IoResult result = socket_.receive({parts.data(), count}, is_over);
     if (result.kind == IoResult::Kind::would_block) return {};
     if (result.kind != IoResult::Kind::moved) {
-      return broken(result.kind == IoResult::Kind::closed ? FaultKind::closed_inside
-                                                          : FaultKind::reset,
-                    result, "receive");
+      return broken(
+          result.kind == IoResult::Kind::closed ? FaultKind::closed_inside : FaultKind::reset,
+          result, "receive");
     }
     turn_bytes += result.bytes;
     note_received(result.bytes, now);

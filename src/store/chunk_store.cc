@@ -169,7 +169,8 @@ Result<std::unique_ptr<ChunkStore>> ChunkStore::open(StoreOptions options) {
   context->options = std::move(options);
   context->set_limits(*std::move(limits));
   context->client = *std::move(client);
-  if (context->limits()->stop_writes) context->admission.stop_writes("a node says stop_writes=true");
+  if (context->limits()->stop_writes)
+    context->admission.stop_writes("a node says stop_writes=true");
   return std::unique_ptr<ChunkStore>(new ChunkStore(std::move(context)));
 }
 
