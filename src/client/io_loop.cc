@@ -246,16 +246,15 @@ void IoLoop::pump(Pool& pool, TimePoint now) {
   for (Connection* connection : lined_up) drive(pool, connection, 0, now);
 }
 
-/// Stores have at most half of the budget, and what the node takes; loads have what stores leave.
-/// One request of each is always let through.
+/// Loads and stores share the budget. Stores have at most half of it, and what the node takes; one
+/// request of each is always let through, so that neither keeps the other out.
 bool IoLoop::has_budget(const Pool& pool, const Command& command, TimePoint now) const {
   const uint64_t bytes = command.plan.payload_bytes;
   if (bytes == 0) return true;
-  if (pool.lane == Lane::load) {
-    return load_bytes_ == 0 || load_bytes_ + store_bytes_ + bytes <= bytes_budget_;
-  }
+  const bool fits = load_bytes_ + store_bytes_ + bytes <= bytes_budget_;
+  if (pool.lane == Lane::load) return load_bytes_ == 0 || fits;
   if (store_bytes_ == 0) return true;
-  return store_bytes_ + bytes <= bytes_budget_ / 2 &&
+  return fits && store_bytes_ + bytes <= bytes_budget_ / 2 &&
          (pool.payload_bytes() == 0 || pool.node->stores.has_room(bytes, now));
 }
 

@@ -37,13 +37,14 @@ class Patience : public ::testing::Test {
     options.nodes = nodes;
     options.threads = 2;
     options.timing.detection = seconds(60);  // the client has to help itself
+    options.namespaces[0].max_record_bytes /= kSlowness;
     server_ = start_server(std::move(options));
     options_ = options_for(*server_);
     options_.request_timeout = kPatience;
     options_.read_timeout = options_.write_timeout = seconds(10);
     for (size_t i = 0; i < kObjects; ++i) {
-      // One record, some segments, many segments.
-      constexpr size_t kSizes[] = {700, 300 << 10, 3 << 20};
+      // One record, some segments, many segments. Bytes are what is slow in a slow build.
+      constexpr size_t kSizes[] = {700, (300 << 10) / kSlowness, (3 << 20) / kSlowness};
       contents_.push_back(random_bytes(kSizes[i % 3] + i, i));
     }
   }
@@ -249,11 +250,19 @@ TEST_F(Patience, ANodeThatIsNoMemberIsSoonNotAskedAnyMore) {
   fault.code = 11;
   const uint64_t id = server_->add_fault(fault);
   const uint64_t before = store->stats().requests;
-  for (int i = 0; i < 5; ++i) EXPECT_EQ(load_all(*store), kAllOnes) << last_error_;
+  const auto begun = Clock::now();
+  Buffer target(700);
+  for (size_t i = 0; i < 400; ++i) {
+    const std::string name = "absent/" + std::to_string(i);
+    EXPECT_EQ(bits_of(run(*store, Operation::get, {get_item(name, target)})), "0");
+  }
   const uint64_t asked = store->stats().requests - before;
   const uint64_t refused = server_->fault_counters()[0].applied;
   EXPECT_GT(refused, 0U);
-  EXPECT_LT(refused, asked / 8) << "a third would be as if there were no breaker";
+  // A third would be as if there were no breaker. Each round of the tend, ten in a second at most,
+  // closes it for one request: the node answers questions about the cluster.
+  const auto rounds = static_cast<uint64_t>(since(begun) / milliseconds(100));
+  EXPECT_LT(refused, asked / 8 + rounds) << "of " << asked << " in " << rounds << " rounds";
   server_->remove_fault(id);
 }
 
@@ -275,7 +284,9 @@ class Deadlines : public Patience {
         const auto deadline = store.deadline(operation, items);
         static_cast<void>(run(store, operation, std::move(items)));
         const auto late = std::chrono::duration_cast<milliseconds>(Clock::now() - deadline);
-        EXPECT_LE(late, bound(milliseconds(15), begun))
+        // On a busy machine nothing is in the class of milliseconds; it has to end all the same.
+        const bool is_calm = LagMeter::instance().was_calm_since(begun);
+        EXPECT_LE(late, is_calm ? milliseconds(25 * kSlowness) : milliseconds(1000))
             << what << ", operation " << static_cast<int>(operation);
       }
     }
@@ -284,7 +295,7 @@ class Deadlines : public Patience {
 
 TEST_F(Deadlines, HoldWhateverTheNetworkDoes) {
   options_.batch_timeout = milliseconds(120 * kSlowness);
-  options_.max_bytes_in_flight = 2 << 20;  // most requests wait for bytes
+  options_.max_bytes_in_flight = (2 << 20) / kSlowness;  // most requests wait for bytes
   const std::unique_ptr<Store> store = [&] {
     StoreOptions patient = options_;
     patient.batch_timeout = milliseconds(0);
