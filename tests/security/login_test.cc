@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Users: who may log in and how, what a refusal says, and that sessions are renewed unnoticed.
 #include <atomic>
+#include <initializer_list>
 #include <thread>
 
 #include "base/log.h"
@@ -146,7 +147,7 @@ TEST(Login, CodesThatAskForALoginFailNothing) {
   options.read_timeout = options.write_timeout = seconds(5 * kSlowness);
   const auto store = open_store(options);
   ASSERT_TRUE(works(*store, "object"));
-  for (const uint8_t code : {65, 66, 80}) {
+  for (const uint8_t code : std::initializer_list<uint8_t>{65, 66, 80}) {
     for (const auto kind : {devserver::RequestKind::get, devserver::RequestKind::put}) {
       devserver::Fault fault;
       fault.kinds = devserver::mask_of(kind);
