@@ -120,6 +120,7 @@ class Events : public ::testing::Test {
     options.hosts = endpoint.host + ":" + std::to_string(endpoint.port);
     options.request_timeout = milliseconds(150 * kSlowness);
     options.read_timeout = milliseconds(1000 * kSlowness);
+    options.write_timeout = milliseconds(2000 * kSlowness);  // longer than the map is wrong
     return open_store(options);
   }
 

@@ -179,8 +179,11 @@ TEST_F(FrozenNode, CostsALoadOneRequestTimeout) {
   EXPECT_LT(took, 5 * options_.request_timeout) << "the deadline is " << 10 << " s";
   // And now nobody is sent there any more.
   EXPECT_EQ(load_all(*store), kAllOnes) << last_error_;
-  EXPECT_EQ(store->stats().stalls, after.stalls);
-  EXPECT_EQ(store->stats().requests - after.requests, commands);
+  const StoreStats avoiding = store->stats();
+  EXPECT_EQ(avoiding.stalls, after.stalls);
+  // Only probes, the first of which may have been prepared before.
+  EXPECT_GE(avoiding.requests - after.requests, commands);
+  EXPECT_LE(avoiding.requests - after.requests, commands + avoiding.probes - after.probes + 1);
   begun = std::chrono::steady_clock::now();
   EXPECT_EQ(look_up_all(*store), kAllOnes);
   EXPECT_LT(std::chrono::steady_clock::now() - begun, options_.request_timeout);

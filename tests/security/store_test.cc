@@ -15,6 +15,8 @@ TEST(TlsStore, MovesObjects) {
   const auto server = start_server(tls_server(set, 3));
   StoreOptions options = tls_options(*server, set);
   options.num_io_threads = 2;
+  options.request_timeout = options.write_request_timeout = seconds(2 * kSlowness);
+  options.read_timeout = options.write_timeout = seconds(10 * kSlowness);
   const auto store = open_store(options);
   EXPECT_EQ(store->stats().nodes.size(), 3U);
   for (const size_t size : {size_t{1}, kSegment, 5 * kSegment + 17, size_t{8} << 20}) {
