@@ -9,6 +9,8 @@ import aerospike
 import pytest
 from lmcache_driver import (
     NAMESPACE,
+    SPECS,
+    AdapterDriver,
     GuardedObject,
     meta_digest,
     object_key,
@@ -250,9 +252,15 @@ def test_a_damaged_answer_is_never_content(make_adapter, server, set_name, damag
     assert [objects[0].bytes(), objects[2].bytes()] == [contents[0], contents[2]]
 
 
-def test_a_full_server_refuses_and_keeps_what_it_has(adapter_kind):
-    from lmcache_driver import SPECS, AdapterDriver
+def store_again(driver, keys, contents):
+    """Stores at a server that has room again, which the engine asks for once a second."""
+    deadline = time.monotonic() + 20
+    while not driver.store_many(keys, contents).is_successful():
+        assert time.monotonic() < deadline, "stores are still shed"
+        time.sleep(0.05)
 
+
+def test_a_full_server_refuses_and_keeps_what_it_has(adapter_kind):
     with _native.DevServer(namespaces=[{"name": NAMESPACE, "size_bytes": 8 * MIB}]) as small:
         driver = AdapterDriver(SPECS[adapter_kind](small.hosts, "full"))
         try:
@@ -265,7 +273,29 @@ def test_a_full_server_refuses_and_keeps_what_it_has(adapter_kind):
             loaded = driver.load_many(keys, [900_000] * 12)
             assert loaded == [c if s else None for c, s in zip(contents, stored, strict=True)]
             driver.delete(keys[:6])
-            assert driver.store(keys[-1], contents[-1])
+            store_again(driver, keys[-1:], contents[-1:])
+        finally:
+            driver.close()
+
+
+def test_a_shed_store_is_not_stored_and_loads_go_on(adapter_kind):
+    with _native.DevServer(namespaces=[{"name": NAMESPACE, "size_bytes": 256 * MIB}]) as server:
+        driver = AdapterDriver(SPECS[adapter_kind](server.hosts, "shed"))
+        try:
+            keys = [object_key(i) for i in range(4)]
+            contents = [random_bytes(i, SEGMENTED) for i in range(4)]
+            assert driver.store(keys[0], contents[0])
+            server.control("stop-writes 0 on")
+            assert not driver.store(keys[1], contents[1])
+            requests = server.stats()["requests"]["put"]
+            assert not driver.store_many(keys[2:], contents[2:]).is_successful()
+            assert server.stats()["requests"]["put"] == requests, "a shed store was sent"
+            assert driver.connector.stats()["stores_shed_by_reason"]["stop_writes"] >= 2
+            assert driver.load(keys[0], SEGMENTED) == contents[0]
+            assert driver.lookup(keys) == [True, False, False, False]
+            server.control("stop-writes 0 off")
+            store_again(driver, keys[1:], contents[1:])
+            assert driver.load_many(keys, [SEGMENTED] * 4) == contents
         finally:
             driver.close()
 

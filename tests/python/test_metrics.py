@@ -91,7 +91,8 @@ def test_operations_are_counted_by_result(server, scrape) -> None:
     assert since("aerospike_stores") == since("aerospike_engines") == 1
     assert during("aerospike_concurrent_in_flight") == 0
     assert during("aerospike_in_flight_bytes") == 0
-    assert during("aerospike_in_flight_bytes_peak") >= 2 * CAP
+    # A node is given less at the start, but more than one of the three segments.
+    assert during("aerospike_in_flight_bytes_peak") >= 2 * (2 * CAP + 1) // 3
 
 
 def test_errors_have_the_plan_s_results_and_our_codes(server, scrape) -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import logging
 import threading
@@ -343,6 +344,28 @@ def test_a_refused_segment_fails_the_store(
         made.put_bytes("k", THREE)
     server.clear_faults()
     assert not made.connector.exists_sync(FakeKey("k"))
+
+
+def test_a_shed_store_is_busy_and_costs_nothing_else(
+    set_name: str, loop: asyncio.AbstractEventLoop
+) -> None:
+    with _native.DevServer() as server:
+        made = World(loop, {"hosts": server.hosts, "set_name": set_name})
+        try:
+            before = made.put_bytes("before", THREE)
+            server.control("stop-writes 0 on")
+            with pytest.raises(AerospikeBusyError, match=r"out of space \(stop-writes\)"):
+                made.put_bytes("refused", THREE)
+            # From now on the engine itself refuses, at once and without a request.
+            shed = made.connector._store.native.stats
+            for number in range(3):
+                with pytest.raises(AerospikeBusyError, match="takes no more writes"):
+                    made.put_bytes(f"shed-{number}", THREE)
+            assert shed()["stores_shed_by_reason"]["stop_writes"] >= 3
+            assert made.take("before") == before
+            assert not made.connector.exists_sync(FakeKey("shed-0"))
+        finally:
+            made.close()
 
 
 def test_batched_put_stores_the_others(world: Worlds, server: _native.DevServer) -> None:
