@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstring>
 #include <random>
 #include <thread>
 
@@ -180,8 +181,10 @@ TEST_F(StorageTest, readers_see_whole_values_while_writers_replace_them) {
       RawClient client = connect(reader);
       while (reads < 300) {
         const ByteVector value = value_of(ask_unit(client, get_of("k")));
-        for (const std::byte b : value) torn += b != value.front() ? 1 : 0;
-        if (!value.empty()) ++reads;
+        if (value.empty()) continue;
+        // All bytes are one: so is what follows each.
+        torn += std::memcmp(value.data(), value.data() + 1, value.size() - 1) != 0 ? 1 : 0;
+        ++reads;
       }
       stop = true;
     });

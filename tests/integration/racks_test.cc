@@ -39,7 +39,7 @@ std::string hosts_text(const std::vector<devserver::Endpoint>& endpoints) {
 class RackTest : public ::testing::Test {
  protected:
   RackTest() {
-    for (size_t i = 0; i < kObjects; ++i) contents_.push_back(random_bytes(1000 + 70'000 * i, i));
+    for (size_t i = 0; i < kObjects; ++i) contents_.push_back(random_bytes(1000 + 14'000 * i, i));
   }
 
   void start(devserver::Options options) { server_ = start_server(std::move(options)); }
