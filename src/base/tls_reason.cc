@@ -122,7 +122,7 @@ std::string describe_openssl_error() {
   const unsigned long error = ERR_peek_last_error();
   if (error == 0) return "failed for no given reason";
   const char* const known = ERR_reason_error_string(error);
-  const std::string reason = known == nullptr ? "error " + std::to_string(error) : known;
+  std::string reason = known == nullptr ? "error " + std::to_string(error) : known;
   if (ERR_GET_LIB(error) != ERR_LIB_SSL) return reason;
   const int number = ERR_GET_REASON(error);
   if (number >= SSL_AD_REASON_OFFSET) {  // an alert of the other side
