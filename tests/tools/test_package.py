@@ -21,7 +21,7 @@ pytestmark = pytest.mark.timeout(600)
 
 # The system's C++ runtime, and the libraries that the package documents: those go into the wheel.
 SYSTEM = {"libc", "libm", "libstdc++", "libgcc_s", "ld-linux"}
-BUNDLED = {"libcrypto", "libisal", "libcrypt", "libzstd"}
+BUNDLED = {"libcrypto", "libssl", "libisal", "libcrypt", "libzstd"}
 WHEEL_BYTES_MAX = 8 << 20
 
 # A server, all that a client does, and which libraries that took.
