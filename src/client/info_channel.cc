@@ -26,8 +26,9 @@ Status InfoChannel::connect(const SocketAddress& address, const ClientOptions& o
 
 void InfoChannel::wipe_secrets() {
   if (!is_secret_) return;
-  explicit_bzero(out_.data(), out_.size());
-  explicit_bzero(answer_.data(), answer_.size());
+  // An empty vector has no address to give.
+  if (!out_.empty()) explicit_bzero(out_.data(), out_.size());
+  if (!answer_.empty()) explicit_bzero(answer_.data(), answer_.size());
 }
 
 void InfoChannel::close() {
