@@ -15,12 +15,10 @@ class HedgeLeg final : public wire::ReplySink {
   /// Decides between the legs of a command.
   class Referee {
    public:
+    virtual ~Referee() = default;
     /// An answer with `code` has begun on `connection`. True if it is the one that counts: then the
     /// other leg is gone. Else this one is no leg any more.
     virtual bool may_answer(Connection& connection, Command& command, uint8_t code) = 0;
-
-   protected:
-    ~Referee() = default;
   };
 
   HedgeLeg(Referee& referee, Connection& connection, Command& command)

@@ -51,7 +51,7 @@ class IoLoop final : private HedgeLeg::Referee {
  public:
   /// `wake_tend` is called (on this thread) when a failure hints at a changed cluster.
   IoLoop(const ClientOptions& options, ClientStats& stats, std::function<void()> wake_tend);
-  ~IoLoop();
+  ~IoLoop() override;
 
   Status start();
   /// Ends the thread; commands still here are done with Code::closed. Idempotent. Not to be called
