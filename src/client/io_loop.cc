@@ -197,7 +197,7 @@ void IoLoop::route(Command* command, TimePoint now) {
   command->last_node_ = node.get();
   // Nobody but the master takes a write: while it is away the write waits here.
   if (command->plan.is_write && !command->plan.node && node->is_suspect()) {
-    return hold(command, now);
+    return hold(command, *node, now);
   }
   pool_of(node, lane_of(command->plan)).waiting.push_back(command);
 }

@@ -109,7 +109,7 @@ class IoLoop final : private HedgeLeg::Referee {
   [[nodiscard]] bool is_suspect(const Node* node) const;
   [[nodiscard]] bool may_read_again(const Command& command, const Fault& fault,
                                     TimePoint now) const;
-  void hold(Command* command, TimePoint now);
+  void hold(Command* command, const Node& node, TimePoint now);
   void expire(Command* command, const Node* node);
   bool may_answer(Connection& connection, Command& command, uint8_t code) override;
   bool drop_leg(Command& command, const Connection* connection);

@@ -169,7 +169,10 @@ bool IoLoop::may_read_again(const Command& command, const Fault& fault, TimePoin
 
 /// A write whose node is away: it holds no connection and no bytes until a probe, the tend or a new
 /// map says more.
-void IoLoop::hold(Command* command, TimePoint now) {
+void IoLoop::hold(Command* command, const Node& node, TimePoint now) {
+  if (command->last_error_.ok()) {
+    command->last_error_ = {Code::unavailable, "node " + node.label() + " is away"};
+  }
   delayed_.push({std::min(now + kHoldPause, command->plan.deadline), command});
 }
 

@@ -33,7 +33,7 @@ bool takes_user_agent(std::string_view build) {
 
 void Tender::begin(Contact& contact) {
   contact.asked_at = SteadyClock::now();
-  contact.peers_read = contact.replicas_read = false;
+  contact.identified = contact.peers_read = contact.replicas_read = false;
   if (contact.node && options_.needs_login()) {
     const std::shared_ptr<const Session> session = contact.node->session();
     // A rejected or ageing session is replaced on a fresh connection, where the login comes first.
@@ -236,6 +236,7 @@ void Tender::on_identity(Contact& contact) {
                           "node " + std::string(*name) + " has not joined its cluster yet"});
   }
   if (!adopt(contact, *name)) return;
+  contact.identified = true;
   if (takes_user_agent(*build)) {
     contact.step = Contact::Step::user_agent;
     return ask(contact, {user_agent_});
@@ -252,8 +253,13 @@ void Tender::on_generations(Contact& contact) {
   for (const auto* item : {&name, &peers, &partitions}) {
     if (!*item) return fail(contact, item->error());
   }
-  if (*name != contact.node->name()) {  // another node at its address: who, and may it be?
-    contact.channel.close();
+  if (*name != contact.node->name()) {
+    if (contact.identified) {
+      return fail(contact,
+                  {Code::protocol, "two names in one connection: \"" + contact.node->name() +
+                                       "\", then \"" + std::string(name->substr(0, 64)) + "\""});
+    }
+    contact.channel.close();  // another node at its address: who, and may it be?
     return reconnect(contact);
   }
   if (*partitions == "-1") {

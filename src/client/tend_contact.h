@@ -48,6 +48,7 @@ struct Tender::Contact {
   int failures = 0;            // turns in a row
   bool is_reused = false;      // the channel was open before this turn, and nothing came yet
   bool peers_known = false;    // since it was last unreachable
+  bool identified = false;     // in this turn
   bool peers_read = false;     // in this turn
   bool replicas_read = false;  // in this turn
 
