@@ -171,7 +171,7 @@ Result<Certificates> make_certificates(const std::string& folder, const std::str
   for (const std::string& client : clients) {
     const auto signed_client = make_one(client, Purpose::client, &*authority);
     if (!signed_client) return signed_client.error();
-    const std::string base = folder + "/client-" + client;
+    const std::string base = std::string(folder).append("/client-").append(client);
     out.clients.push_back({client, base + ".pem", base + ".key"});
     AEROKV_TRY(write_pair(*signed_client, out.clients.back().cert, out.clients.back().key));
   }

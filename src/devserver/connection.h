@@ -107,24 +107,24 @@ class Connection {
   bool expects_large_ = false;  // the last message was large: the next probably is
 
   Message message_;  // being served
-  bool have_message_ = false;
   Request request_;
   std::unique_ptr<Continuation> continuation_;
   Answer collected_;  // the answer of the message, if it is not sent as it grows
-  bool collects_ = false;
   std::shared_ptr<const Fault> fault_;
-  bool fault_decided_ = false;
   TimePoint delayed_until_{};
   std::chrono::microseconds latency_{0};  // of the node, for this message
 
   Answer out_;
   std::deque<Held> held_;
-  bool mute_ = false;  // reads on, answers nothing more
+  bool have_message_ = false;   // message_ is being served
+  bool collects_ = false;       // its answer goes to collected_
+  bool fault_decided_ = false;  // for it
+  bool mute_ = false;           // reads on, answers nothing more
   bool close_after_flush_ = false;
   bool ended_ = false;
+  bool link_is_busy_ = false;          // a timer tells when the turn has come
   std::optional<TimePoint> turn_in_;   // when this connection may use the link
   std::optional<TimePoint> turn_out_;  // the same of the other direction
-  bool link_is_busy_ = false;          // a timer tells when the turn has come
   uint32_t interest_ = 0;
 };
 
