@@ -266,9 +266,13 @@ def test_a_full_server(command: Command) -> None:
     report = result.json
     assert report["result"]["stored_blocks"] == blocks_in(24 << 20, 64 << 10)
     assert "its store was refused: out of space" in report["result"]["misses_by_reason"]
-    (message,) = report["result"]["store_errors"]
-    assert "out of space" in message
-    assert message in (command.folder / "replay.html").read_text()
+    # What met the full server, and what was not sent any more.
+    refused, shed = sorted(report["result"]["store_errors"], key=lambda text: "shed" in text)
+    assert "out of space" in refused
+    assert shed == "store: shed: the namespace takes no more writes"
+    page = (command.folder / "replay.html").read_text()
+    assert refused in page
+    assert shed in page
 
 
 def test_a_cluster_is_left_as_it_was(command: Command) -> None:
