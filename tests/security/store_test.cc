@@ -166,7 +166,9 @@ TEST(TlsStore, LoadsSurviveCutsAndFlips) {
         const auto begun = Clock::now();
         const std::string bits = bits_of(run(*store, Operation::get, {get_item("object", target)}));
         EXPECT_LT(Clock::now() - begun, options.read_timeout + seconds(2 * kSlowness));
-        if (bits == "1") EXPECT_EQ(target, payload);
+        if (bits == "1") {
+          EXPECT_EQ(target, payload);
+        }
         seen += bits;
       }
     }
