@@ -226,6 +226,19 @@ PANELS: tuple[tuple[str, str, str, tuple[tuple[str, str], ...]], ...] = (
             (now("aerospike_engines", "instance"), "engines {{instance}}"),
         ),
     ),
+    (
+        "Second requests and probes",
+        "reqps",
+        (
+            "Late loads sent to a second replica (hedge_reads), those whose second answer came "
+            "first, and questions whether a node that loads avoid works again."
+        ),
+        (
+            (rate("aerospike_hedges_total", "instance"), "hedges {{instance}}"),
+            (rate("aerospike_hedges_won_total", "instance"), "hedges won {{instance}}"),
+            (rate("aerospike_probes_total", "instance"), "probes {{instance}}"),
+        ),
+    ),
 )
 
 

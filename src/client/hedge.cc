@@ -95,8 +95,9 @@ bool IoLoop::hedge(Connection& first, Command& command, TimePoint now) {
   if (!node || node == first.node() || node->is_suspect()) return true;
   if (!hedge_budget_.try_take(now)) return false;
   Pool& pool = pool_of(node, lane_of(command.plan));
-  Connection* second = pool.waiting.empty() ? find_room(pool, command, now) : nullptr;
-  if (second == nullptr) {  // what waits there is older
+  const bool may_go = pool.waiting.empty() && has_budget(pool, command, now);
+  Connection* second = may_go ? find_room(pool, command, now) : nullptr;
+  if (second == nullptr) {  // what waits there, or for bytes, is older
     hedge_budget_.give_back();
     return true;
   }
