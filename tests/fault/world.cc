@@ -5,6 +5,7 @@
 #include <sys/resource.h>
 
 #include <algorithm>
+#include <set>
 #include <thread>
 
 #include "store/keys.h"
@@ -188,9 +189,12 @@ void World::await_quiet(bool trusted) {
   for (int steady = 0; std::chrono::steady_clock::now() < deadline;) {
     int64_t open = 0;
     bool any_suspect = false;
+    std::set<uint64_t> engines;
     for (const Store* store : {&writer_store(), &*verifier_->store(), &*observer_}) {
-      ++open;  // of the tend
-      for (const StoreStats::NodeStats& node : store->stats().nodes) {
+      const StoreStats stats = store->stats();
+      if (!engines.insert(stats.engine).second) continue;  // stores share it
+      ++open;                                              // of the tend
+      for (const StoreStats::NodeStats& node : stats.nodes) {
         open += node.connections;
         any_suspect = any_suspect || node.suspect;
       }
