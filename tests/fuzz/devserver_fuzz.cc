@@ -30,7 +30,10 @@ devserver::Service& fresh_service() {
     never_purged.name = "nsup0";
     never_purged.nsup_period_s = 0;
     options.namespaces = {kept, never_purged};
-    return new devserver::Service(options, {{"127.0.0.1", 3000}});
+    devserver::NodeAddresses addresses;
+    addresses[static_cast<size_t>(devserver::AddressKind::clear)] =
+        devserver::Endpoint{"127.0.0.1", 3000};
+    return new devserver::Service(options, {addresses});
   }();
   service->namespaces.clear();
   for (const devserver::NamespaceOptions& ns : service->options.namespaces) {
@@ -88,7 +91,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       service.info(client, body, answer);
       require_readable(answer, wire::ReplyKind::info);
     } else if (frame->type == wire::MessageType::security) {
-      service.users.handle(body, client.session, answer);
+      service.users.handle(body, client.certificate_name, client.session, answer);
       require_readable(answer, wire::ReplyKind::security);
     } else if (frame->type == wire::MessageType::record) {
       serve_record(service, client, body);
