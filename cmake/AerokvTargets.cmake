@@ -49,12 +49,12 @@ function(aerokv_test name)
   if(NOT AEROKV_TESTS)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LABELS;SOURCES;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "ALONE" "" "LABELS;SOURCES;LINKS")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINKS} GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE AEROKV_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   gtest_discover_tests(${name} PROPERTIES LABELS "${arg_LABELS}" TIMEOUT 120
-                                          DISCOVERY_MODE PRE_TEST)
+                                          RUN_SERIAL "${arg_ALONE}" DISCOVERY_MODE PRE_TEST)
 endfunction()
 
 # aerokv_fuzz(name SOURCES ... LINKS ... CORPUS dir): a libFuzzer program; ctest replays its corpus

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr uint64_t kOneOf = 4;  // batches: most are good
-constexpr std::chrono::milliseconds kLate{1500 * testing::kSlowness};
+constexpr std::chrono::milliseconds kLate{600 * testing::kSlowness};
 
 /// What the caller of a load sees of one item.
 struct Seen {

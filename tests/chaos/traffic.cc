@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 using testing::kSlowness;
 
 // A batch that ends behind its deadline by more than this is late: the time is for a busy machine.
-constexpr milliseconds kMargin{1000 * kSlowness};
+constexpr milliseconds kMargin{400 * kSlowness};
 constexpr int kFailuresMax = 2;  // of one key, without a success between them
 constexpr size_t kGuardBytes = 64;
 constexpr std::byte kGuard{0xC5};

@@ -210,10 +210,9 @@ void Rounds::check_what_is_left(bool bit, bool touched) {
       if (bit) {
         check(sight == Sight::second, "stored: " + seen);
       } else {
-        check(sight != Sight::wrong, "not stored: " + seen);
-        // The removal of what a failed store may have left takes place if there is time for it.
-        expect(sight != Sight::first || variant_.persistent || variant_.freezes,
-               "not stored: " + seen);
+        check(sight == Sight::miss || sight == Sight::second ||
+                  (sight == Sight::first && (variant_.persistent || variant_.freezes)),
+              "not stored: " + seen);
       }
       break;
     case Operation::remove:
@@ -273,15 +272,12 @@ void Rounds::heal() {
   completion = complete(connector(), Operation::get, {get_into(key_, buffer)});
   expect(completion.bits[0] == 1, "healed, but not loaded: " + completion.error);
   check(buffer.is_intact(), "written outside of the buffer");
-  // A store that failed may have left what was there.
-  const bool is_earlier = !healed && (buffer.holds(new_) || buffer.holds(old_));
-  check(completion.bits[0] == 0 || buffer.holds(healed_) || is_earlier,
+  check(completion.bits[0] == 0 || buffer.holds(healed_),
         "healed, but WRONG BYTES: segments are of" + contents_of(buffer.target()));
   const Sight sight = world_.look(key_, healed_, {});
-  check(sight != Sight::wrong || !healed, "healed, but others find WRONG BYTES");
-  // A write that was given up and is executed later still leaves a mixture, which is a miss.
-  expect(sight == Sight::first || !healed,
-         std::string("healed, but others find ") + sight_name(sight));
+  expect(sight != Sight::failed, "healed, but the look failed");
+  check(sight == Sight::first || sight == Sight::failed || !healed,
+        std::string("healed, but others find ") + sight_name(sight));
 }
 
 /// True if the round has to be repeated because the machine was too busy to be judged by it.

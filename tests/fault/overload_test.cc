@@ -190,7 +190,7 @@ TEST_P(OverloadWait, TooLongIsNotSent) {
   }
   EXPECT_EQ(late->status.code(), Code::overloaded) << late->status.message();
   // The last fifth of a store's time is for tidying up.
-  EXPECT_GE(Clock::now() - begin, milliseconds(75));
+  EXPECT_GE(Clock::now() - begin, milliseconds(80));
   EXPECT_LE(Clock::now() - begin, milliseconds(100) + kSlowness * milliseconds(400));
   EXPECT_EQ(shed(*store, ShedReason::deadline), 1U);
   ASSERT_TRUE(server_->set_link(0, 0));

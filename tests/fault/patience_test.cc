@@ -284,9 +284,7 @@ class Deadlines : public Patience {
         const auto deadline = store.deadline(operation, items);
         static_cast<void>(run(store, operation, std::move(items)));
         const auto late = std::chrono::duration_cast<milliseconds>(Clock::now() - deadline);
-        // On a busy machine nothing is in the class of milliseconds; it has to end all the same.
-        const bool is_calm = LagMeter::instance().was_calm_since(begun);
-        EXPECT_LE(late, is_calm ? milliseconds(25 * kSlowness) : milliseconds(1000))
+        EXPECT_LE(late, bound(milliseconds(15), begun))
             << what << ", operation " << static_cast<int>(operation);
       }
     }
