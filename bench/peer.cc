@@ -74,7 +74,8 @@ void serve_connection(UniqueFd fd, const std::vector<std::byte>& source) {
 
 }  // namespace
 
-int run_peer() {
+int serve_until_stdin_ends(
+    const std::function<void(UniqueFd fd, const std::vector<std::byte>& source)>& serve) {
   const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -91,7 +92,7 @@ int run_peer() {
     while (true) {
       UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
       if (!fd.is_open()) return;
-      std::thread(serve_connection, std::move(fd), std::cref(source)).detach();
+      std::thread(serve, std::move(fd), std::cref(source)).detach();
     }
   });
   std::cout << "ready 127.0.0.1:" << ntohs(address.sin_port) << std::endl;
@@ -99,6 +100,10 @@ int run_peer() {
   }
   std::cout.flush();
   ::_exit(0);  // the other threads own nothing that outlives the process
+}
+
+int run_peer() {
+  return serve_until_stdin_ends(serve_connection);
 }
 
 }  // namespace aerokv::bench

@@ -18,7 +18,6 @@
 namespace aerokv::bench {
 namespace {
 
-constexpr size_t kSourceBytes = 256U << 20;
 constexpr const char* kSuite = "TLS_AES_128_GCM_SHA256";
 
 using Context = std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)>;
@@ -61,30 +60,9 @@ int run_tls_peer(const std::string& certificate, const std::string& key) {
     std::cerr << "tls peer: no certificate\n";
     return 1;
   }
-  const UniqueFd listener(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof(address);
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(listener.get(), generic, length) < 0 || ::listen(listener.get(), 16) < 0 ||
-      ::getsockname(listener.get(), generic, &length) < 0) {
-    std::cerr << "tls peer: " << status_from_errno(errno, "listen").message() << "\n";
-    return 1;
-  }
-  const std::vector<std::byte> source(kSourceBytes, std::byte{42});
-  std::thread acceptor([&] {
-    while (true) {
-      UniqueFd fd(::accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (!fd.is_open()) return;
-      std::thread(serve, context.get(), std::move(fd), std::cref(source)).detach();
-    }
+  return serve_until_stdin_ends([&](UniqueFd fd, const std::vector<std::byte>& source) {
+    serve(context.get(), std::move(fd), source);
   });
-  std::cout << "ready 127.0.0.1:" << ntohs(address.sin_port) << std::endl;
-  for (std::string line; std::getline(std::cin, line);) {
-  }
-  std::cout.flush();
-  ::_exit(0);  // the other threads own nothing that outlives the process
 }
 
 Result<TlsLoop> TlsLoop::connect(const std::string& address, size_t connections) {

@@ -43,8 +43,8 @@ function(aerokv_layer name)
   endif()
 endfunction()
 
-# aerokv_test(name LABELS ... SOURCES ... LINKS ...): one gtest program, one ctest entry for each
-# of its test cases.
+# aerokv_test(name [ALONE] LABELS ... SOURCES ... LINKS ...): one gtest program, one ctest entry for
+# each of its test cases; with ALONE nothing else runs beside them.
 function(aerokv_test name)
   if(NOT AEROKV_TESTS)
     return()

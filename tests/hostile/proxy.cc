@@ -1,27 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/hostile/proxy.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 
 namespace aerokv::testing {
-namespace {
-
-UniqueFd connect_to(uint16_t port) {
-  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  address.sin_port = htons(port);
-  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
-    fd.reset();
-  }
-  return fd;
-}
-
-}  // namespace
-
 Proxy::Proxy(uint16_t server_port) : server_port_(server_port) {
   acceptor_ = std::thread([this] {
     while (true) {

@@ -38,6 +38,18 @@ void Listener::shut_down() {
   ::shutdown(fd_.get(), SHUT_RDWR);
 }
 
+UniqueFd connect_to(uint16_t port) {
+  UniqueFd fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(port);
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  if (::connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+    fd.reset();
+  }
+  return fd;
+}
+
 bool receive_all(int fd, MutableBytes bytes) {
   while (!bytes.empty()) {
     const ssize_t got = ::recv(fd, bytes.data(), bytes.size(), 0);

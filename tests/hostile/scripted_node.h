@@ -35,6 +35,8 @@ class Listener {
   uint16_t port_ = 0;
 };
 
+/// A connection to a port of the loopback interface; not open if nobody listens.
+UniqueFd connect_to(uint16_t port);
 /// Receives exactly `bytes.size()` bytes; false at the end of the connection.
 bool receive_all(int fd, MutableBytes bytes);
 /// False if the other side has gone.
