@@ -216,6 +216,7 @@ void Admission::expire() {
   {
     const std::scoped_lock lock(mutex_);
     const TimePoint now = SteadyClock::now();
+    if (expiry_ > now) return;  // an earlier one has taken its place
     const auto is_late = [now](const Entry& entry) { return entry.batch->deadline() <= now; };
     for (const Entry& entry : waiting_) {
       if (is_late(entry)) {
@@ -245,6 +246,7 @@ void Admission::stop_writes(const std::string& why) {
                    std::make_move_iterator(waiting_.end()));
     waiting_.clear();
     waiting_bytes_ = 0;
+    probe_due_ = stopped_at_;
   }
   log(LogLevel::warning, "stop-writes",
       "namespace " + context_.options.ns + " takes no more writes: " + why +
@@ -256,15 +258,19 @@ void Admission::stop_writes(const std::string& why) {
 
 /// Asks the nodes; where they never said that they had stopped, the next store has to tell.
 void Admission::probe() {
+  TimePoint due;
   {
     const std::scoped_lock lock(mutex_);
-    if (!stopped_ || closed_) return;
+    const TimePoint now = SteadyClock::now();
+    // Of an earlier stop there may be one that has yet to come.
+    if (!stopped_ || closed_ || now < probe_due_) return;
+    due = probe_due_ = now + kProbeInterval;
   }
   const std::shared_ptr<Context> context = context_.shared_from_this();
   ask_stop_writes(context, [weak = std::weak_ptr(context)](std::optional<bool> is_stopped) {
     if (const std::shared_ptr<Context> alive = weak.lock()) alive->admission.probed(is_stopped);
   });
-  post(&Admission::probe, SteadyClock::now() + kProbeInterval);
+  post(&Admission::probe, due);
 }
 
 void Admission::probed(std::optional<bool> is_stopped) {

@@ -83,6 +83,7 @@ class Admission {
   bool may_try_one_ = false;                              // the next store shall tell
   std::optional<std::pair<const Batch*, size_t>> trial_;  // that one
   TimePoint stopped_at_{};
+  TimePoint probe_due_{};
   uint64_t shed_since_ = 0;
 };
 

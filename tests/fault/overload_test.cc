@@ -281,6 +281,33 @@ TEST_F(Overload, AFullNamespaceIsTriedWithOneStore) {
   EXPECT_EQ(log.count("takes stores again"), 1U);
 }
 
+TEST_F(Overload, ANamespaceThatStopsAgainAndAgainIsProbedByOne) {
+  const std::unique_ptr<Store> store = open_store(options_);
+  for (int i = 0; i < 12; ++i) {
+    devserver::Fault fault;
+    fault.kinds = devserver::mask_of(devserver::RequestKind::put);
+    fault.action = devserver::FaultAction::result_code;
+    fault.code = wire::result::kOutOfSpace;
+    fault.count = 1;
+    server_->add_fault(fault);
+    EXPECT_EQ(bits_of(run(*store, Operation::put, {put_item("a", payload_)})), "E");
+    ASSERT_TRUE(await(
+        [&] { return bits_of(run(*store, Operation::put, {put_item("a", payload_)})) == "1"; },
+        kSlowness * seconds(4)));
+  }
+  ASSERT_TRUE(server_->set_stop_writes(0, true));
+  EXPECT_EQ(bits_of(run(*store, Operation::put, {put_item("a", payload_)})), "E");
+  const auto questions = [&] {
+    return server_->stats(0)->requests[static_cast<size_t>(devserver::RequestKind::info)];
+  };
+  const uint64_t before = questions();
+  const auto begin = Clock::now();
+  std::this_thread::sleep_for(milliseconds(1600));
+  // Two a second, and those of the tend; a dozen that probe would ask two dozen times.
+  const auto seconds_passed = static_cast<uint64_t>((Clock::now() - begin) / seconds(1));
+  EXPECT_LE(questions() - before, 8 * (1 + seconds_passed));
+}
+
 TEST_F(Overload, AnOverloadedNodeIsGivenLess) {
   const std::unique_ptr<Store> store = open_store(options_);
   ASSERT_EQ(bits_of(run(*store, Operation::put, {put_item("a", payload_)})), "1");
