@@ -75,6 +75,7 @@ class SegmentSteps : public std::enable_shared_from_this<SegmentSteps> {
   // One object can have as many; usually all objects of a batch are one step.
   static constexpr size_t kRowsPerStep = kSegmentsMax;
 
+  [[nodiscard]] TimePoint segments_deadline() const;
   void segments_done(const std::vector<RowResult>& rows);
   void touch_metas(const std::vector<size_t>& objects);
   void end(const Status& status);
@@ -108,10 +109,18 @@ void SegmentSteps::next() {
       rows.push_back({digest, wire_ttl});
     }
   }
-  RowBatch::start(*context.client, form_of(context, kind_), std::move(rows), batch_->deadline(),
+  RowBatch::start(*context.client, form_of(context, kind_), std::move(rows), segments_deadline(),
                   [self = shared_from_this()](const std::vector<RowResult>& done) {
                     self->segments_done(done);
                   });
+}
+
+/// A segment that fails until its time is over must leave the meta records of its neighbours
+/// theirs.
+TimePoint SegmentSteps::segments_deadline() const {
+  const TimePoint now = SteadyClock::now();
+  const TimePoint end = batch_->deadline();
+  return kind_ == Kind::touch && now < end ? now + (end - now) * 2 / 3 : end;
 }
 
 void SegmentSteps::segments_done(const std::vector<RowResult>& rows) {
