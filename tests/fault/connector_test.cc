@@ -14,7 +14,9 @@
 #include <thread>
 
 #include "base/fd.h"
+#include "store/keys.h"
 #include "tests/fault/world.h"
+#include "wire/result.h"
 
 namespace aerokv::testing {
 namespace {
@@ -226,6 +228,25 @@ INSTANTIATE_TEST_SUITE_P(All, HangingKey, ::testing::Values(Operation::get, Oper
                          [](const auto& test) {
                            return test.param == Operation::get ? "get" : "put";
                          });
+
+TEST_F(ConnectorFault, ASegmentThatIsNeverTouchedCostsItsObjectAlone) {
+  options_.batch_timeout = milliseconds(400 * kSlowness);
+  const std::unique_ptr<Connector> connector = connect(options_);
+  put(*connector, "sick", random_bytes(3 * kSegment, 1));
+  put(*connector, "well", random_bytes(2 * kSegment, 2));
+  Fault fault;
+  fault.kinds = devserver::mask_of(RequestKind::batch_row);
+  fault.digests = {wire::compute_digest(options_.set_name, store::segment_user_key("sick", 1))};
+  fault.action = FaultAction::result_code;
+  fault.code = wire::result::kTimeout;  // asked for again and again
+  server_->add_fault(fault);
+  ASSERT_TRUE(server_->set_latency(0, milliseconds(60)).ok());  // so that a step takes its time
+  for (int i = 0; i < 8; ++i) {
+    const Completion completion =
+        complete(*connector, Operation::touch, {key_item("well"), key_item("sick")});
+    EXPECT_EQ(text_of(completion.bits), "10") << completion.error;
+  }
+}
 
 TEST_F(ConnectorFault, ManySubmitsAreEachAnsweredOnce) {
   const std::unique_ptr<Connector> connector = connect(options_);
